@@ -1,0 +1,1 @@
+"""One file per extractor. The registry of baselines is `dms_assets.baselines`."""

@@ -1,0 +1,349 @@
+"""File access below one configured root: containment, identities, atomic publishing, locks.
+
+Belongs here: every list, stat, open, replace and path check of a configured root, and nothing that knows what a file
+means. Does not belong here: formats, Dagster, configuration. A remote root would implement `FileRoot`'s methods.
+
+Containment is decided by the kernel (`openat2` with `RESOLVE_BENEATH`, Linux 5.6) at the moment of opening, so that a
+symlink turned between a check and an open can't lead out of the root. Where the kernel lacks it, or a symlink is
+absolute, the resolved path is compared with the root before opening.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import re
+import shutil
+import stat
+import struct
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from filelock import FileLock
+
+_OPENAT2 = 437  # one number on every architecture since Linux 5.6
+_RESOLVE_BENEATH = 0x08
+_libc = ctypes.CDLL(None, use_errno=True)
+
+# A name that no `*.npz`, `*.json` or `*.parquet` listing takes for a result.
+_TEMPORARY = re.compile(r"^\..+\.[0-9a-f]{32}\.partial$")
+
+
+class PathRefusedError(ValueError):
+    """A path that leaves its root, or that is no plain relative path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What tells one file from its replacement, from `stat` alone (times in nanoseconds, size in bytes)."""
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> Identity:
+        """The identity in an `os.stat_result`."""
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a folder: its name, whether it is a folder, and its identity (symlinks are followed)."""
+
+    name: str
+    is_dir: bool
+    identity: Identity
+
+
+def _temporary_beside(target: Path) -> Path:
+    return target.parent / f".{target.name}.{uuid.uuid4().hex}.partial"
+
+
+def _fsync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def write_atomically(target: Path) -> Iterator[BinaryIO]:
+    """Yield a file that becomes `target` in one step when the block ends, and vanishes when it raises.
+
+    The temporary file lies beside the target, is locked while its writer lives (so that `remove_leftovers` can tell a
+    killed writer's file from one in use) and is flushed to the disk, with its folder, before and after the step.
+
+    Raises:
+        OSError: the disk is full or the folder can't be written; the old target is untouched.
+    """
+    temporary = _temporary_beside(target)
+    try:
+        with open(temporary, "xb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    _fsync_folder(target.parent)
+
+
+def remove_leftovers(folder: Path) -> list[str]:
+    """Remove what killed writers left in `folder`; the names removed, sorted. A living writer's file stays."""
+    removed = []
+    for name in sorted(os.listdir(folder)):
+        if not _TEMPORARY.match(name):
+            continue
+        path = folder / name
+        if path.is_symlink():  # a `latest` on its way; made and renamed within microseconds
+            path.unlink(missing_ok=True)
+            removed.append(name)
+            continue
+        try:
+            fd = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue
+        else:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+            removed.append(name)
+        finally:
+            os.close(fd)
+    return removed
+
+
+class FileRoot:
+    """The files below one folder. Paths are relative, with `/`; none reaches outside, whatever symlinks say.
+
+    Making one touches nothing. Reading never creates a file or a folder; `publish`, `publish_folder` and `lock` make
+    the parent folders they need.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(os.path.abspath(Path(path).expanduser()))
+
+    def __repr__(self) -> str:
+        return f"FileRoot({str(self.path)!r})"
+
+    def relative(self, path: str | os.PathLike[str]) -> str:
+        """`path` as a plain relative path of this root.
+
+        Raises:
+            PathRefusedError: absolute and not below the root, or with `..`, NUL or an empty name in it.
+        """
+        text = os.fspath(path)
+        if "\0" in text:
+            raise PathRefusedError(f"{text!r} below {self.path}: a path can't hold a NUL character")
+        if os.path.isabs(text):
+            try:
+                text = str(Path(text).relative_to(self.path))
+            except ValueError:
+                raise PathRefusedError(f"{text!r} is not below the root {self.path}") from None
+        parts = [part for part in text.split("/") if part not in ("", ".")]
+        if ".." in parts:
+            raise PathRefusedError(f"{text!r} below {self.path}: '..' is refused")
+        return "/".join(parts)
+
+    def resolve(self, path: str | os.PathLike[str]) -> Path:
+        """The real path of `path` (which need not exist), every symlink followed.
+
+        Raises:
+            PathRefusedError: it lies outside the root.
+        """
+        root = os.path.realpath(self.path)
+        real = os.path.realpath(os.path.join(root, self.relative(path)))
+        if real != root and not real.startswith(root.rstrip("/") + "/"):
+            raise PathRefusedError(f"{os.fspath(path)!r} leads out of the root {self.path} (to {real})")
+        return Path(real)
+
+    def open_fd(self, path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
+        """A file descriptor for reading `path`; never blocks on a fifo. The caller closes it.
+
+        Raises:
+            PathRefusedError: the path leads out of the root.
+            OSError: as `os.open`.
+        """
+        relative = self.relative(path) or "."
+        flags |= os.O_CLOEXEC | (0 if flags & os.O_PATH else os.O_NONBLOCK)
+        how = ctypes.create_string_buffer(struct.pack("QQQ", flags, 0, _RESOLVE_BENEATH), 24)
+        root = os.open(self.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fd = int(_libc.syscall(_OPENAT2, root, os.fsencode(relative), how, 24))
+            code = ctypes.get_errno()
+        finally:
+            os.close(root)
+        if fd >= 0:
+            return fd
+        if code in (errno.EXDEV, errno.ENOSYS, errno.EPERM, errno.EAGAIN):
+            return os.open(self.resolve(relative), flags | os.O_NOFOLLOW)
+        raise OSError(code, os.strerror(code), str(self.path / relative))
+
+    def open(self, path: str | os.PathLike[str]) -> BinaryIO:
+        """`path` open for reading bytes.
+
+        Raises:
+            PathRefusedError: the path leads out of the root.
+            OSError: it is missing, can't be read, or is no regular file.
+        """
+        fd = self.open_fd(path)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OSError(errno.EINVAL, "not a regular file", str(self.path / self.relative(path)))
+        return cast(BinaryIO, os.fdopen(fd, "rb"))
+
+    def read(self, path: str | os.PathLike[str], limit: int | None = None) -> bytes:
+        """The bytes of `path`.
+
+        Raises:
+            PathRefusedError: the path leads out of the root.
+            OSError: it is missing, can't be read, is no regular file, or holds more than `limit` bytes.
+        """
+        with self.open(path) as file:
+            if limit is not None and os.fstat(file.fileno()).st_size > limit:
+                raise OSError(errno.EFBIG, f"more than the allowed {limit} bytes", str(self.path / self.relative(path)))
+            return file.read()
+
+    def stat(self, path: str | os.PathLike[str] = "") -> Identity:
+        """The identity of what `path` leads to.
+
+        Raises:
+            PathRefusedError: the path leads out of the root.
+            OSError: as `os.stat`.
+        """
+        fd = self.open_fd(path, os.O_PATH)
+        try:
+            return Identity.of(os.fstat(fd))
+        finally:
+            os.close(fd)
+
+    def exists(self, path: str | os.PathLike[str] = "") -> bool:
+        """Whether `path` leads to something. Raises what `stat` raises, except for a missing file."""
+        try:
+            self.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def scan(self, path: str | os.PathLike[str] = "", suffix: str = "") -> list[Entry]:
+        """The entries of a folder whose name ends in `suffix`, sorted by name, each with its identity.
+
+        An entry that vanishes meanwhile, or that leads out of the root, is left out; hidden ones are too.
+
+        Raises:
+            OSError: the folder is missing or can't be read; never an empty answer for that.
+        """
+        fd = self.open_fd(path, os.O_RDONLY | os.O_DIRECTORY)
+        relative = self.relative(path)
+        entries = []
+        try:
+            with os.scandir(fd) as found:
+                for item in found:
+                    if item.name.startswith(".") or not item.name.endswith(suffix):
+                        continue
+                    try:
+                        if item.is_symlink():
+                            self.resolve(f"{relative}/{item.name}")
+                        status = item.stat()
+                    except (PathRefusedError, FileNotFoundError):
+                        continue
+                    entries.append(Entry(item.name, stat.S_ISDIR(status.st_mode), Identity.of(status)))
+        finally:
+            os.close(fd)
+        return sorted(entries, key=lambda entry: entry.name)
+
+    @contextlib.contextmanager
+    def publish(self, path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+        """Yield a file that becomes `path` in one step when the block ends; a symlinked target is resolved first.
+
+        Raises:
+            PathRefusedError: the path leads out of the root.
+            OSError: as `write_atomically`.
+        """
+        target = self.resolve(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with write_atomically(target) as file:
+            yield file
+
+    @contextlib.contextmanager
+    def publish_folder(self, path: str | os.PathLike[str], version: str) -> Iterator[Path]:
+        """Yield an empty folder that becomes `<path>/<version>` when the block ends, with `<path>/latest` on it.
+
+        Readers that go through `latest` see the previous result or the new one, whole. A version that exists already
+        (same content digest) is kept as it is.
+
+        Raises:
+            PathRefusedError: the path leads out of the root, or `version` is no plain name.
+            OSError: the disk is full or the folder can't be written; the previous result stays.
+        """
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", version):
+            raise PathRefusedError(f"{version!r} can't name a version of {os.fspath(path)!r}")
+        base = self.resolve(path)
+        base.mkdir(parents=True, exist_ok=True)
+        final = base / version
+        temporary = _temporary_beside(final)
+        temporary.mkdir()
+        lock = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield temporary
+            for file in temporary.rglob("*"):
+                if file.is_file():
+                    fd = os.open(file, os.O_RDONLY)
+                    os.fsync(fd)
+                    os.close(fd)
+            os.fsync(lock)
+            try:
+                os.rename(temporary, final)
+            except OSError as error:
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                    raise
+        finally:
+            os.close(lock)
+            shutil.rmtree(temporary, ignore_errors=True)
+        link = _temporary_beside(base / "latest")
+        os.symlink(version, link)
+        os.replace(link, base / "latest")
+        _fsync_folder(base)
+
+    def move(self, path: str | os.PathLike[str], new: str | os.PathLike[str]) -> None:
+        """Rename `path` to `new` within the root, in one step, as it is (a symlink stays one).
+
+        Raises:
+            PathRefusedError: either leads out of the root.
+            OSError: as `os.rename`.
+        """
+        source = self.resolve(os.path.dirname(self.relative(path))) / os.path.basename(self.relative(path))
+        target = self.resolve(new)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.rename(source, target)
+        _fsync_folder(target.parent)
+
+    def lock(self, path: str | os.PathLike[str], timeout: float = -1) -> FileLock:
+        """A lock between processes and threads for what happens to `path` (a hidden file beside it), for `with`.
+
+        Raises:
+            PathRefusedError: the path leads out of the root.
+            filelock.Timeout: on entering, after `timeout` seconds; a negative one waits.
+        """
+        target = self.resolve(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(target.parent / f".{target.name}.lock", timeout=timeout, thread_local=False)

@@ -1,0 +1,1 @@
+"""Assets, checks, partitions and automation on real ephemeral instances."""

@@ -1,0 +1,1 @@
+"""Live webserver and daemon, a real browser, a real database server."""

@@ -1,0 +1,1 @@
+"""The domain and the plain parts of `resources`, without Dagster."""

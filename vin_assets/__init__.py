@@ -1,0 +1,1 @@
+"""The code location for VIN offline stores: statistics, raw coverage, integrity."""

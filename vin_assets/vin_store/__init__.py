@@ -1,0 +1,1 @@
+"""The VIN offline store domain: format, reading, statistics, coverage, integrity. No Dagster."""
