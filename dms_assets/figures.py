@@ -1,0 +1,332 @@
+"""What routes, baselines and their coverage look like: pure functions from plain numbers to figures.
+
+Belongs here: one function per figure and the plain input of each. Does not belong here: style and rendering
+(`resources.figures`), deciding what is covered (`spans`, `plan`), Dagster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+from numpy.typing import NDArray
+
+from resources import figures as style
+
+Ticks = NDArray[np.int64]
+HZ = 10
+
+# One look per state of the plan, best first. Every state differs from its neighbours in lightness or hatch as well.
+STATE_COLOURS: dict[str, tuple[str, str]] = {
+    "covered": (style.BLUE, ""),
+    "unmeetable": (style.SKY, "////"),
+    "no_video": (style.GRID, ""),
+    "partial": (style.YELLOW, ""),
+    "stale": (style.PURPLE, "...."),
+    "absent": (style.ORANGE, ""),
+    "invalid": (style.VERMILION, "xxxx"),
+    "unreadable": (style.BLACK, ""),
+}
+FAIL_COLOURS: dict[str, tuple[str, str]] = {
+    "no_box": (style.ORANGE, ""),
+    "no_frame": (style.PURPLE, "////"),
+    "no_face": (style.SKY, ""),
+    "non_finite": (style.BLACK, ""),
+}
+_MANY_ROUTES = 40
+_LEVELS = 50
+_MAX_COLUMNS = 100  # buckets of routes on the width of the matrix
+
+
+@dataclass(frozen=True, slots=True)
+class RouteTimeline:
+    """One route and baseline: runs of ticks (first and last, int64 (R, 2)) of each kind.
+
+    `wanted` is what anchors ask for; `covered`, `missing` and `unmeetable` (beyond the video) are its parts; `failed`
+    holds stored rows that failed, by the name of their code.
+    """
+
+    uid: str
+    baseline: str
+    wanted: Ticks
+    covered: Ticks
+    missing: Ticks
+    unmeetable: Ticks
+    failed: Mapping[str, Ticks] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelHistogram:
+    """A channel's values over valid rows: `counts` (B,) between `edges` (B + 1,), and those of the result before."""
+
+    counts: NDArray[np.int64]
+    edges: NDArray[np.float64]
+    previous: NDArray[np.int64] | None = None
+
+
+def _seconds(runs: Ticks) -> float:
+    return float((runs[:, 1] - runs[:, 0] + 1).sum()) / HZ
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: 4.3 s, 2 min 05 s, 1 h 20 min."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def route_timeline(route: RouteTimeline) -> Figure:
+    """What is wanted of a route and what became of it: one lane per kind, seconds of each at its right end."""
+    lanes: list[tuple[str, Ticks, str, str]] = [
+        ("wanted", route.wanted, style.MUTED, ""),
+        ("covered", route.covered, style.BLUE, ""),
+        ("missing", route.missing, style.VERMILION, ""),
+        ("beyond the video", route.unmeetable, style.SKY, "////"),
+    ]
+    for code, (colour, hatch) in FAIL_COLOURS.items():
+        if len(runs := route.failed.get(code, np.zeros((0, 2), np.int64))):
+            lanes.append((f"failed: {code}", runs, colour, hatch))
+    wanted = _seconds(route.wanted)
+    uid = style.shortened(route.uid)
+    subtitle = (
+        f"{uid}: {duration(_seconds(route.covered))} of {duration(wanted)} wanted are stored"
+        if wanted
+        else f"{uid}: nothing is wanted"
+    )
+    figure = style.new_figure(f"Timeline, {route.baseline}", subtitle, height_in=1.45 + 0.27 * len(lanes))
+    axis = figure.subplots()
+    stored = [runs for _, runs, _, _ in lanes if len(runs)]
+    if not stored:
+        style.no_data(axis, "nothing is wanted of this route and nothing is stored")
+        return figure
+    start = min(int(runs[:, 0].min()) for runs in stored) / HZ
+    end = (max(int(runs[:, 1].max()) for runs in stored) + 1) / HZ
+    width = (end - start) / style.MAX_BARS
+    for place, (_, runs, colour, hatch) in enumerate(reversed(lanes)):
+        bars = _bars(runs, width)
+        axis.broken_barh(bars, (place - 0.36, 0.72), facecolor=colour, hatch=hatch or None, edgecolor=style.CARD, lw=0)
+        text = duration(_seconds(runs)) if len(runs) else "none"
+        axis.text(1.01, place, text, transform=axis.get_yaxis_transform(), va="center", fontsize=8.5, color=style.MUTED)
+    axis.set_yticks(range(len(lanes)), [name for name, *_ in reversed(lanes)])
+    axis.set_ylim(-0.6, len(lanes) - 0.4)
+    axis.set_xlim(start - (end - start) * 0.005, end + (end - start) * 0.005)
+    axis.grid(axis="x")
+    _time_axis(axis, end)
+    return figure
+
+
+def _bars(runs: Ticks, width: float) -> list[tuple[float, float]]:
+    """Bars (start, length) in seconds, none narrower than `width`; those less than `width` apart drawn as one."""
+    bars: list[tuple[float, float]] = []
+    for first, last in runs.tolist():
+        start, end = first / HZ, max((last + 1) / HZ, first / HZ + width)
+        if bars and start < bars[-1][0] + bars[-1][1] + width / 2:
+            bars[-1] = (bars[-1][0], max(end, sum(bars[-1])) - bars[-1][0])
+        else:
+            bars.append((start, end - start))
+    return bars
+
+
+def _time_axis(axis: Axes, end: float) -> None:
+    if end < 600:
+        axis.set_xlabel("seconds from the start of the video")
+        axis.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 5, 10]))
+        return
+    axis.set_xlabel("time from the start of the video (min:s)")
+    axis.xaxis.set_major_locator(MaxNLocator(nbins=7, steps=[1, 1.2, 1.8, 2.4, 3, 6, 10]))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{int(value) // 60}:{int(value) % 60:02d}"))
+
+
+def failure_codes(rows: Mapping[str, Mapping[str, int]]) -> Figure:
+    """Failed rows per baseline and code. `rows`: baseline -> name of the code, `ok` included -> stored rows."""
+    figure = style.new_figure(
+        "Failed rows by baseline",
+        "share of the stored rows, by failure code",
+        height_in=1.65 + 0.34 * max(len(rows), 2),
+    )
+    axis = figure.subplots()
+    totals = {name: sum(codes.values()) for name, codes in rows.items()}
+    if not any(totals.values()):
+        style.no_data(axis, "no row is stored yet")
+        return figure
+    places = np.arange(len(rows))[::-1]
+    left = np.zeros(len(rows))
+    for code, (colour, hatch) in FAIL_COLOURS.items():
+        shares = np.array(
+            [100 * codes.get(code, 0) / totals[name] if totals[name] else 0.0 for name, codes in rows.items()]
+        )
+        axis.barh(
+            places, shares, left=left, height=0.66, color=colour, hatch=hatch, edgecolor=style.CARD, lw=0, label=code
+        )
+        left += shares
+    reach = max(float(left.max()), 0.1)
+    for place, end, (name, codes) in zip(places, left, rows.items(), strict=True):
+        failed = totals[name] - codes.get("ok", 0)
+        text = f"{style.share(failed, totals[name])} of {style.counted(totals[name], 'row')}"
+        axis.text(end + reach * 0.015, place, text if totals[name] else "no rows", va="center", fontsize=8.5)
+    axis.set_xlim(0, reach * 1.42)
+    axis.set_ylim(-0.6, len(rows) - 0.4)
+    axis.set_yticks(places, list(rows))
+    axis.set_xlabel("failed rows (%)")
+    axis.grid(axis="x")
+    style.legend_above(axis)
+    return figure
+
+
+def channel_histograms(baseline: str, channels: Mapping[str, ChannelHistogram]) -> Figure:
+    """One small histogram per channel over valid rows, the result before in grey behind it; 64 channels fit."""
+    columns = 4 if len(channels) <= 24 else 6
+    lines = max(1, -(-len(channels) // columns))
+    rows = max((int(one.counts.sum()) for one in channels.values()), default=0)
+    height = 0.95 + (1.35 if columns == 4 else 1.05) * lines
+    subtitle = f"{style.counted(len(channels), 'channel')}, {style.counted(rows, 'valid row')}"
+    figure = style.new_figure(f"Channels of {baseline}", subtitle, height_in=max(height, 2.2))
+    if not channels:
+        style.no_data(figure.subplots(), "no channel is known yet")
+        return figure
+    grid = figure.subplots(lines, columns, squeeze=False)
+    labelled: Axes | None = None
+    for axis, (name, one) in zip(grid.ravel(), channels.items(), strict=False):
+        axis.set_title(name, fontsize=8 if columns == 4 else 7)
+        if not one.counts.sum():
+            style.no_data(axis, "no valid row")
+            continue
+        style.binned(axis, one.counts, one.edges, one.previous)
+        axis.set_yticks([])
+        axis.xaxis.set_major_locator(MaxNLocator(nbins=3 if columns == 4 else 2))
+        axis.tick_params(labelsize=7)
+        labelled = labelled or axis
+    for axis in grid.ravel()[len(channels) :]:
+        axis.set_axis_off()
+    if labelled is not None:
+        style.legend_in_head(figure, labelled)
+    return figure
+
+
+def coverage_matrix(states: Mapping[str, Mapping[str, str]], covered: Mapping[str, Mapping[str, float]]) -> Figure:
+    """Baselines x routes. `states`: baseline -> uid -> state of the plan; `covered`: likewise, share of wanted seconds.
+
+    Few routes are rows with their share in each cell. Many are put side by side in buckets of neighbours: a column
+    shows what share of its routes is in which state.
+    """
+    uids = sorted({uid for routes in states.values() for uid in routes})
+    whole = sum(state == "covered" for routes in states.values() for state in routes.values())
+    cells = sum(len(routes) for routes in states.values())
+    subtitle = f"{style.counted(len(states), 'baseline')}, {style.counted(len(uids), 'route')}; " + (
+        f"{style.count(whole)} of {style.count(cells)} caches cover what is wanted ({style.share(whole, cells)})"
+    )
+    if not cells:
+        figure = style.new_figure("Coverage", subtitle, height_in=2.0)
+        style.no_data(figure.subplots(), "no route is known yet")
+    elif len(uids) <= _MANY_ROUTES:
+        figure = _cells(subtitle, uids, states, covered)
+    else:
+        figure = _buckets(subtitle, uids, states)
+    return figure
+
+
+def _cells(
+    subtitle: str,
+    uids: Sequence[str],
+    states: Mapping[str, Mapping[str, str]],
+    covered: Mapping[str, Mapping[str, float]],
+) -> Figure:
+    figure = style.new_figure("Coverage", subtitle, height_in=1.75 + 0.24 * max(len(uids), 3))
+    axis = figure.subplots()
+    used: dict[str, None] = {}
+    for column, (baseline, routes) in enumerate(states.items()):
+        for row, uid in enumerate(uids):
+            if (state := routes.get(uid)) is None:
+                continue
+            used[state] = None
+            colour, hatch = STATE_COLOURS[state]
+            axis.barh(row, 0.94, left=column + 0.03, height=0.88, color=colour, hatch=hatch, edgecolor=style.CARD, lw=0)
+            axis.text(
+                column + 0.5,
+                row,
+                f"{100 * covered.get(baseline, {}).get(uid, 0.0):.0f} %",
+                ha="center",
+                va="center",
+                fontsize=8,
+                color="white" if state in ("covered", "unreadable", "invalid") else style.INK,
+                bbox={"facecolor": colour, "edgecolor": "none", "pad": 1.0} if hatch else None,
+            )
+    axis.set_xlim(0, len(states))
+    axis.set_ylim(len(uids) - 0.5, -0.5)
+    axis.set_yticks(range(len(uids)), [style.shortened(uid) for uid in uids], fontsize=7.5)
+    axis.set_xticks(np.arange(len(states)) + 0.5, list(states))
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+    axis.set_xlabel("share of the wanted seconds that is stored")
+    _state_legend(axis, [state for state in STATE_COLOURS if state in used], hatched=True)
+    return figure
+
+
+def _buckets(subtitle: str, uids: Sequence[str], states: Mapping[str, Mapping[str, str]]) -> Figure:
+    figure = style.new_figure("Coverage", subtitle, height_in=1.95 + 0.62 * len(states))
+    axis = figure.subplots()
+    columns = min(_MAX_COLUMNS, len(uids))
+    used = [state for state in STATE_COLOURS if any(state in routes.values() for routes in states.values())]
+    for place, routes in enumerate(reversed(list(states.values()))):
+        # A picture of a few kilobytes, where thousands of bars would be half a megabyte.
+        image = _columns([routes.get(uid) for uid in uids], columns)
+        axis.imshow(image, extent=(0, len(uids), place - 0.4, place + 0.4), aspect="auto")
+        whole = sum(state == "covered" for state in routes.values())
+        text = f"{style.share(whole, len(routes))}\n{style.count(len(routes) - whole)} not covered"
+        axis.text(1.01, place, text, transform=axis.get_yaxis_transform(), va="center", fontsize=8, color=style.MUTED)
+    axis.set_yticks(range(len(states)), list(reversed(list(states))))
+    axis.tick_params(axis="y", length=0)
+    axis.set_xlim(0, len(uids))
+    axis.set_ylim(-0.5, len(states) - 0.5)
+    axis.set_xlabel(f"routes by name; a column holds about {style.count(max(1, len(uids) / columns))} of them")
+    style.whole_numbers(axis.xaxis)
+    _state_legend(axis, used, hatched=False)
+    return figure
+
+
+def _columns(states: Sequence[str | None], columns: int) -> NDArray[np.uint8]:
+    """RGBA (levels, columns, 4): each column's routes stacked by state, best below, the worst always to be seen."""
+    names = list(STATE_COLOURS)
+    numbers = np.array([names.index(state) if state else -1 for state in states])
+    colours = np.array([to_rgba(colour) for colour, _ in STATE_COLOURS.values()])
+    image = np.zeros((_LEVELS, columns, 4), np.uint8)
+    for column, part in enumerate(np.array_split(numbers, columns)):
+        top = 0
+        for state in range(len(names) - 1, -1, -1):
+            if here := int((part == state).sum()):
+                # What is left goes to the best state, so that one broken route among many still has a level.
+                levels = _LEVELS - top if not (part < state).any() else max(1, here * _LEVELS // len(part))
+                image[top : top + levels, column] = (255 * colours[state]).round()
+                top += levels
+    return image
+
+
+def _state_legend(axis: Axes, states: Sequence[str], *, hatched: bool) -> None:
+    handles = [
+        Patch(
+            facecolor=STATE_COLOURS[state][0],
+            hatch=STATE_COLOURS[state][1] if hatched else "",
+            edgecolor=style.CARD,
+            linewidth=0,
+            label=state,
+        )
+        for state in states
+    ]
+    axis.legend(
+        handles=handles,
+        loc="lower left",
+        bbox_to_anchor=(0, 1.0),
+        ncols=min(len(states), 5),
+        borderaxespad=0.2,
+        handlelength=1.4,
+        columnspacing=1.2,
+    )
