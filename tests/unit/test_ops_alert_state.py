@@ -1,0 +1,237 @@
+"""What is news and what is not: incidents over time, without Dagster."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from resources.alert_state import Alert, Incidents, Kind, Mute, News, Policy, Problem, muted_and_not
+from resources.findings import Severity
+
+DAY = datetime.date(2026, 3, 1)
+POLICY = Policy(repeat_s=1000, settle_s=20)
+
+
+def problem(partition: str, check: str = "cache_valid", rank: int = 0, **more: object) -> Problem:
+    family = str(more.pop("family", "dms/toy"))
+    made = Problem(
+        key=f"{family}:{check}:{partition}",
+        kind=Kind.CHECK,
+        subject=partition,
+        family=family,
+        asset=f"{family}/route_cache",
+        check=check,
+        partition=partition,
+        rank=rank,
+    )
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+class Clock:
+    """Steps at given seconds on one set of incidents."""
+
+    def __init__(self, policy: Policy = POLICY) -> None:
+        self.incidents = Incidents()
+        self.policy = policy
+
+    def at(
+        self, now: float, *seen: Problem, cleared: tuple[str, ...] = (), gone: tuple[str, ...] = (), day: int = 0
+    ) -> list[Alert]:
+        today = DAY + datetime.timedelta(days=day)
+        return self.incidents.step(now, today, self.policy, seen, cleared, gone)
+
+
+def told(alerts: list[Alert]) -> list[tuple[News, str]]:
+    return [(alert.news, alert.root.name) for alert in alerts]
+
+
+def test_a_failure_is_told_once_and_its_recovery_once() -> None:
+    clock = Clock()
+    bad = problem("a")
+    assert clock.at(0, bad) == []
+    assert told(clock.at(20)) == [(News.NEW, "dms/toy/route_cache [a] cache_valid")]
+    assert clock.at(40, bad) == []
+    assert clock.at(60, cleared=(bad.key,)) == []
+    assert [alert.news for alert in clock.at(80)] == [News.RECOVERED]
+    assert clock.at(200) == []
+    assert clock.incidents.open == {}
+
+
+def test_a_failure_that_goes_on_is_told_again_after_the_repeat_window() -> None:
+    clock = Clock()
+    clock.at(0, problem("a"))
+    clock.at(20)
+    assert clock.at(1019) == []
+    assert [alert.news for alert in clock.at(1020)] == [News.STILL]
+    assert clock.at(1030) == []
+    assert [alert.news for alert in clock.at(2020)] == [News.STILL]
+
+
+def test_what_appears_together_on_a_route_is_one_alert_with_the_cause_as_its_root() -> None:
+    clock = Clock()
+    clock.at(0, problem("a", "span_coverage", 2), problem("a", "rows_fill_spans", 1))
+    clock.at(5, problem("a", "cache_valid", 0))
+    (alert,) = clock.at(25)
+    assert alert.root.check == "cache_valid"
+    assert [follower.check for follower in alert.followers] == ["rows_fill_spans", "span_coverage"]
+
+
+def test_a_warning_never_hides_an_error_as_the_root() -> None:
+    clock = Clock()
+    clock.at(0, problem("a", "provenance_current", 0, severity=Severity.WARN), problem("a", "span_coverage", 5))
+    (alert,) = clock.at(20)
+    assert alert.root.check == "span_coverage"
+
+
+def test_what_follows_later_from_a_cause_is_not_told_again() -> None:
+    clock = Clock()
+    clock.at(0, problem("a", cause=True))
+    assert len(clock.at(20)) == 1
+    clock.at(100, problem("a", "span_coverage", 2))
+    assert clock.at(200) == []
+    keys = tuple(clock.incidents.keys())
+    assert len(keys) == 2
+    clock.at(210, cleared=keys[:1])
+    assert clock.at(300) == [], "recovered only when everything is over"
+    clock.at(310, cleared=keys[1:])
+    assert [alert.news for alert in clock.at(400)] == [News.RECOVERED]
+
+
+def test_an_independent_failure_on_the_same_route_is_told() -> None:
+    clock = Clock()
+    clock.at(0, problem("a", "span_coverage", 2))
+    clock.at(20)
+    clock.at(100, problem("a", "valid_fraction", 4))
+    assert told(clock.at(120)) == [(News.NEW, "dms/toy/route_cache [a] valid_fraction")]
+    clock = Clock()
+    clock.at(0, problem("a", cause=True))
+    clock.at(20)
+    clock.at(100, problem("a", family="dms/other"))
+    assert told(clock.at(120)) == [(News.NEW, "dms/other/route_cache [a] cache_valid")]
+
+
+def test_a_check_of_the_whole_asset_joins_when_all_it_complains_of_is_known() -> None:
+    clock = Clock()
+    whole = problem("", "belief_matches_disk", 9, subject="dms/toy", about=("a", "b"))
+    clock.at(0, whole, problem("a"), problem("b"))
+    assert [alert.root.partition for alert in clock.at(20)] == ["a", "b"]
+    clock = Clock()
+    clock.at(0, whole, problem("a"))
+    assert [alert.root.check for alert in clock.at(20)] == ["belief_matches_disk", "cache_valid"]
+
+
+def test_a_mute_silences_until_its_date_and_no_further() -> None:
+    mute = Mute(DAY + datetime.timedelta(days=1), asset="dms/toy/*", partition="a")
+    clock = Clock(Policy(1000, 20, (mute,)))
+    clock.at(0, problem("a"), problem("b"))
+    assert [alert.root.partition for alert in clock.at(20)] == ["b"]
+    unmuted, muted = muted_and_not(clock.incidents, clock.policy, DAY)
+    assert [i.root.partition for i in unmuted] == ["b"]
+    assert [(i.root.partition, m) for i, m in muted] == [("a", mute)]
+    assert [alert.root.partition for alert in clock.at(40, day=1)] == ["a"]
+
+
+def test_a_new_failure_is_not_swallowed_by_a_muted_one_on_the_same_route() -> None:
+    clock = Clock(Policy(1000, 20, (Mute(DAY + datetime.timedelta(days=9), check="span_coverage"),)))
+    clock.at(0, problem("a", "span_coverage", 2))
+    clock.at(100, problem("a", "valid_fraction", 4))
+    assert [alert.root.check for alert in clock.at(130)] == ["valid_fraction"]
+
+
+def test_a_warning_that_becomes_an_error_is_told_at_once() -> None:
+    clock = Clock()
+    clock.at(0, problem("a", severity=Severity.WARN))
+    clock.at(20)
+    (alert,) = clock.at(40, problem("a"))
+    assert (alert.news, alert.root.severity) == (News.STILL, Severity.ERROR)
+
+
+def test_what_comes_and_goes_before_it_settles_is_not_told() -> None:
+    clock = Clock()
+    clock.at(0, problem("a"))
+    assert clock.at(5, cleared=(problem("a").key,)) == []
+    assert clock.at(100) == []
+    assert clock.incidents.open == {}
+
+
+def test_an_incident_that_never_settles_is_told_all_the_same() -> None:
+    clock = Clock()
+    alerts = []
+    for step in range(12):
+        alerts += clock.at(step * 10.0, problem("a", f"check_{step:02}", step))
+    assert [alert.news for alert in alerts] == [News.NEW]
+
+
+def test_a_failure_of_a_retired_route_is_closed_without_a_recovery() -> None:
+    clock = Clock()
+    clock.at(0, problem("a"))
+    clock.at(20)
+    assert [alert.news for alert in clock.at(40, gone=(problem("a").key,))] == [News.GONE]
+    assert clock.incidents.open == {}
+
+
+def test_incidents_come_back_from_json_as_they_were() -> None:
+    clock = Clock()
+    clock.at(0, problem("a", cause=True), problem("b", about=("a",)))
+    clock.at(20)
+    adapter = TypeAdapter(Incidents)
+    assert adapter.validate_json(adapter.dump_json(clock.incidents)) == clock.incidents
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["v", "s", "w"]), st.booleans()), max_size=6),
+        max_size=12,
+    )
+)
+def test_every_alert_of_a_problem_is_followed_by_one_recovery_however_things_go(
+    ticks: list[list[tuple[str, str, bool]]],
+) -> None:
+    clock = Clock()
+    state: dict[str, Problem] = {}
+    opened: dict[str, int] = {}
+
+    def take(alerts: list[Alert]) -> None:
+        for alert in alerts:
+            change = {News.NEW: 1, News.RECOVERED: -1}.get(alert.news, 0)
+            subject = alert.root.subject
+            opened[subject] = opened.get(subject, 0) + change
+            assert opened[subject] >= 0
+
+    now = 0.0
+    for tick in ticks:
+        now += 30
+        seen, cleared = [], []
+        for partition, check, bad in tick:
+            item = problem(partition, check, "vsw".index(check), cause=check == "v")
+            if bad:
+                state[item.key] = item
+                seen.append(item)
+            elif state.pop(item.key, None):
+                cleared.append(item.key)
+        last = {item.key: item for item in seen}
+        take(clock.at(now, *(p for k, p in last.items() if k in state), cleared=tuple(set(cleared) - set(state))))
+        assert clock.incidents.keys() >= set(state)
+    take(clock.at(now + 100, cleared=tuple(state)))
+    take(clock.at(now + 200))
+    assert clock.incidents.open == {}
+    assert all(count == 0 for count in opened.values())
+
+
+def test_a_mute_matches_every_field_it_names() -> None:
+    mute = Mute(DAY, asset="dms/*", check="cache_*", partition="")
+    assert mute.covers(problem("x"), DAY - datetime.timedelta(days=1))
+    assert not mute.covers(problem("x"), DAY)
+    assert not mute.covers(problem("x", "other"), DAY - datetime.timedelta(days=1))
+
+
+@pytest.mark.parametrize("count", [1, 200])
+def test_many_failures_at_once_are_all_in_one_step(count: int) -> None:
+    clock = Clock()
+    clock.at(0, *(problem(f"r{i:03}") for i in range(count)))
+    assert len(clock.at(20)) == count
