@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import functools
 import os
 import re
 import shutil
@@ -62,6 +63,11 @@ class Entry:
     name: str
     is_dir: bool
     identity: Identity
+
+
+@functools.cache
+def _how(flags: int) -> ctypes.Array[ctypes.c_char]:
+    return ctypes.create_string_buffer(struct.pack("QQQ", flags, 0, _RESOLVE_BENEATH), 24)
 
 
 def _temporary_beside(target: Path) -> Path:
@@ -140,9 +146,24 @@ class FileRoot:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(os.path.abspath(Path(path).expanduser()))
+        self._pin: int | None = None
 
     def __repr__(self) -> str:
         return f"FileRoot({str(self.path)!r})"
+
+    @contextlib.contextmanager
+    def pinned(self) -> Iterator[FileRoot]:
+        """Yield this root held open: all answers are of one folder, whatever its path is renamed or linked to.
+
+        Raises:
+            OSError: the folder is missing or can't be opened.
+        """
+        held = FileRoot(self.path)
+        held._pin = os.open(self.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield held
+        finally:
+            os.close(held._pin)
 
     def relative(self, path: str | os.PathLike[str]) -> str:
         """`path` as a plain relative path of this root.
@@ -169,7 +190,7 @@ class FileRoot:
         Raises:
             PathRefusedError: it lies outside the root.
         """
-        root = os.path.realpath(self.path)
+        root = os.path.realpath(self.path if self._pin is None else f"/proc/self/fd/{self._pin}")
         real = os.path.realpath(os.path.join(root, self.relative(path)))
         if real != root and not real.startswith(root.rstrip("/") + "/"):
             raise PathRefusedError(f"{os.fspath(path)!r} leads out of the root {self.path} (to {real})")
@@ -184,13 +205,13 @@ class FileRoot:
         """
         relative = self.relative(path) or "."
         flags |= os.O_CLOEXEC | (0 if flags & os.O_PATH else os.O_NONBLOCK)
-        how = ctypes.create_string_buffer(struct.pack("QQQ", flags, 0, _RESOLVE_BENEATH), 24)
-        root = os.open(self.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        root = os.open(self.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) if self._pin is None else self._pin
         try:
-            fd = int(_libc.syscall(_OPENAT2, root, os.fsencode(relative), how, 24))
+            fd = int(_libc.syscall(_OPENAT2, root, os.fsencode(relative), _how(flags), 24))
             code = ctypes.get_errno()
         finally:
-            os.close(root)
+            if self._pin is None:
+                os.close(root)
         if fd >= 0:
             return fd
         if code in (errno.EXDEV, errno.ENOSYS, errno.EPERM, errno.EAGAIN):
@@ -217,10 +238,19 @@ class FileRoot:
             PathRefusedError: the path leads out of the root.
             OSError: it is missing, can't be read, is no regular file, or holds more than `limit` bytes.
         """
-        with self.open(path) as file:
-            if limit is not None and os.fstat(file.fileno()).st_size > limit:
+        fd = self.open_fd(path)  # plain descriptors: stores are read in tens of thousands of small files
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "not a regular file", str(self.path / self.relative(path)))
+            if limit is not None and status.st_size > limit:
                 raise OSError(errno.EFBIG, f"more than the allowed {limit} bytes", str(self.path / self.relative(path)))
-            return file.read()
+            data = os.read(fd, status.st_size)
+            while len(data) < status.st_size and (more := os.read(fd, status.st_size - len(data))):
+                data += more  # one read stops at 2 GiB
+            return data
+        finally:
+            os.close(fd)
 
     def stat(self, path: str | os.PathLike[str] = "") -> Identity:
         """The identity of what `path` leads to.
@@ -232,6 +262,24 @@ class FileRoot:
         fd = self.open_fd(path, os.O_PATH)
         try:
             return Identity.of(os.fstat(fd))
+        finally:
+            os.close(fd)
+
+    def link_target(self, path: str | os.PathLike[str]) -> str | None:
+        """The text of the symlink that `path` is, None when it is none.
+
+        Raises:
+            PathRefusedError: the folder it lies in leads out of the root.
+            OSError: it is missing, or its folder can't be read.
+        """
+        folder, name = os.path.split(self.relative(path))
+        fd = self.open_fd(folder, os.O_PATH | os.O_DIRECTORY)
+        try:
+            return os.readlink(name, dir_fd=fd)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            return None
         finally:
             os.close(fd)
 

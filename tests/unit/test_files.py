@@ -70,6 +70,29 @@ def test_a_bounded_read_says_so(root: FileRoot) -> None:
         root.read("sub/a.txt", limit=3)
 
 
+def test_a_pinned_root_stays_the_folder_it_was(root: FileRoot) -> None:
+    other = root.path.parent / "other"
+    (other / "sub").mkdir(parents=True)
+    (other / "sub" / "a.txt").write_bytes(b"replacement")
+    with root.pinned() as held:
+        root.path.rename(root.path.parent / "moved")
+        other.rename(root.path)
+        assert held.read("sub/a.txt") == b"inside"
+        assert [entry.name for entry in held.scan("sub")] == ["a.txt"]
+        (root.path.parent / "moved" / "out").symlink_to(root.path / "sub" / "a.txt")
+        with pytest.raises(PathRefusedError, match="leads out of the root"):
+            held.read("out")
+        assert root.read("sub/a.txt") == b"replacement"
+
+
+def test_a_link_tells_its_target_and_a_file_has_none(root: FileRoot) -> None:
+    (root.path / "sub" / "link").symlink_to("../../secret.txt")
+    assert root.link_target("sub/link") == "../../secret.txt"
+    assert root.link_target("sub/a.txt") is None
+    with pytest.raises(FileNotFoundError):
+        root.link_target("sub/nothing")
+
+
 def test_a_missing_folder_is_an_error_and_not_empty(root: FileRoot) -> None:
     with pytest.raises(FileNotFoundError):
         root.scan("nowhere")
