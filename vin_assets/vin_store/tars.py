@@ -31,7 +31,7 @@ _REGULAR = b"0\x007S"
 _NO_PAYLOAD = b"123456"
 _MAX_EXTENSION = 1 << 20  # bytes of a long name or a PAX header; no path is near that
 _MAX_TAIL = 1 << 20  # bytes of zeros after the end of the archive that record padding explains
-_STREAM_ERRORS: tuple[type[Exception], ...] = (
+_STREAM_ERRORS: tuple[type[Exception], ...] = (  # type: ignore[assignment]  # isal's stub has its class as an instance
     EOFError,
     OSError,
     isal_zlib.IsalError,
