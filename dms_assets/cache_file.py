@@ -18,7 +18,7 @@ import numpy as np
 
 from dms_assets import routes
 from dms_assets.contract import FRAMES, WINDOWS, CacheInvalidError, CacheUnreadableError
-from dms_assets.npz import DEFAULT_LIMITS, Container, Limits, open_container
+from dms_assets.npz import MAX_BYTES, Container, open_container
 from dms_assets.rule_view import Facts
 from dms_assets.spans import Spans
 
@@ -56,7 +56,7 @@ class Header:
 
 
 @contextmanager
-def opened(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS, *, whole: bool = True) -> Iterator[Container]:
+def opened(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES, *, whole: bool = True) -> Iterator[Container]:
     """The container of a path that the caller named; paths below a root are opened by `CacheStore`.
 
     Raises:
@@ -64,7 +64,7 @@ def opened(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS, *, who
         OSError: it can't be opened or read.
     """
     with open(path, "rb") as file:
-        yield open_container(file.fileno(), Path(path).name, limits, whole=whole, needed=NEEDED)
+        yield open_container(file.fileno(), Path(path).name, max_bytes, whole=whole, needed=NEEDED)
 
 
 def text_of(box: Container, name: str) -> Any:

@@ -5,7 +5,7 @@ Belongs here: zip directories, inflating, npy headers, packing. Does not belong 
 `numpy.load` spends most of a small file's time on per-member overhead and most of a large one's on inflating and on the
 CRC. Here the directory is read once from the end of the file, members are inflated by isal where it is installed (zlib
 otherwise), and a member that is not asked for is never touched. Nothing is allocated because a header says so: a member
-may declare at most `Limits.member_bytes`, inflating stops at the declared size, and the npy shape must agree with it.
+must fit into the file's bound, inflating stops at the declared size, and the npy shape must agree with it.
 
 Formats: APPNOTE.TXT 6.3.10 sections 4.3.7, 4.3.12, 4.3.16 (zip); numpy.lib.format (npy 1.0 to 3.0).
 """
@@ -21,7 +21,7 @@ import zlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,15 +48,8 @@ _NPY_DICT = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a file may ask of memory, in bytes: one member inflated, and the file as it lies on the disk."""
-
-    member_bytes: int = 1 << 30
-    file_bytes: int = 1 << 30
-
-
-DEFAULT_LIMITS = Limits()
+# What one file may ask of memory, in bytes: as it lies on the disk, and as the sum of the members that are inflated.
+MAX_BYTES: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +75,11 @@ class Container:
     file: str
     fd: int
     size: int
-    limits: Limits
+    max_bytes: int
     members: dict[str, Member] = field(default_factory=dict)
     oddities: list[str] = field(default_factory=list)
     bytes_read: int = 0
+    _inflated: int = 0
     _buffer: bytes = b""
     _buffer_at: int = 0
 
@@ -130,6 +124,7 @@ class Container:
             CacheUnreadableError: it is missing, damaged, too large, or compressed in another way than deflate.
         """
         member = self._member(name)
+        self._inflated += member.size
         packed = self._packed(member, name)
         data: bytes | memoryview = packed if member.method == 0 else self._inflate(packed, member.size + 1, name)
         if len(data) != member.size:
@@ -146,8 +141,8 @@ class Container:
             raise self.refuse("is encrypted", name)
         if member.method not in (0, 8):
             raise self.refuse(f"compression method {member.method}; write it with numpy.savez_compressed", name)
-        if member.size > self.limits.member_bytes:
-            raise self.refuse(f"declares {member.size} bytes, more than the allowed {self.limits.member_bytes}", name)
+        if self._inflated + member.size > self.max_bytes:
+            raise self.refuse(f"declares {member.size} bytes; all in all {self.max_bytes} are allowed", name)
         if member.method == 0 and member.packed != member.size:
             raise self.refuse("is stored, yet its two sizes differ", name)
         return member
@@ -219,14 +214,14 @@ class Container:
 
 
 def open_container(
-    fd: int, file: str, limits: Limits = DEFAULT_LIMITS, *, whole: bool = False, needed: Collection[str] = ()
+    fd: int, file: str, max_bytes: int = MAX_BYTES, *, whole: bool = False, needed: Collection[str] = ()
 ) -> Container:
     """Read the zip directory of an open file.
 
     Args:
         fd: a descriptor open for reading; it stays the caller's and may be closed after the last member was read.
         file: what errors call the file.
-        limits: bounds of what is read and inflated.
+        max_bytes: bound of what is read, and of what is inflated.
         whole: every member will be wanted: read the file in one go.
         needed: members that must be unique for the reader not to be misled.
 
@@ -235,9 +230,9 @@ def open_container(
         OSError: the file can't be read.
     """
     size = os.fstat(fd).st_size
-    box = Container(file, fd, size, limits)
-    if size > limits.file_bytes:
-        raise box.refuse(f"has {size} bytes, more than the allowed {limits.file_bytes}")
+    box = Container(file, fd, size, max_bytes)
+    if size > max_bytes:
+        raise box.refuse(f"has {size} bytes, more than the allowed {max_bytes}")
     length = size if whole or size <= _WHOLE else _TAIL
     box._buffer_at = size - length
     box._buffer = os.pread(fd, length, box._buffer_at)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dms_assets import spans
-from dms_assets.cache_schema import merge_spans, spans_cover, spans_subtract
+from dms_assets.cache_schema import SPAN_TOL_S, merge_spans, spans_cover, spans_subtract
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "dms"
 SPAN_CASES: list[dict[str, Any]] = json.loads((GOLDEN / "cases.json").read_text())["span_cases"]
@@ -44,7 +44,7 @@ def test_the_span_tables_are_answered(case: dict[str, Any]) -> None:
     assert spans_cover(case["have"], case["want"]) is case["covers"]
     assert (len(spans_subtract(case["want"], case["have"])) == 0) is case["covers"]
     if case["older_subtract"] and not case["covers"]:
-        assert np.array_equal(spans_subtract(case["want"], case["have"]), np.float32(case["older_subtract"]))
+        assert np.array_equal(spans_subtract(case["want"], case["have"]), np.array(case["older_subtract"], np.float32))
 
 
 @given(tables, tables)
@@ -57,7 +57,7 @@ def test_covering_is_nothing_missing_is_an_empty_remainder(want: list[list[float
 def test_what_is_missing_added_covers(want: list[list[float]], have: list[list[float]]) -> None:
     missing = spans.missing_ticks(want, have)
     for added in (spans.from_ticks(missing), spans_subtract(want, have)):
-        both = merge_spans(np.concatenate((np.float32(have).reshape(-1, 2), added)))
+        both = merge_spans(np.concatenate((np.array(have, np.float32).reshape(-1, 2), added)))
         assert spans_cover(both, want)
         assert len(spans_subtract(want, both)) == 0
 
@@ -78,7 +78,7 @@ def test_ticks_of_float32_spans_equal_rational_arithmetic(
     want: list[tuple[int, int]], have: list[tuple[int, int]]
 ) -> None:
     want, have = [[(a, a + n) for a, n in table] for table in (want, have)]
-    as_f32 = [[[f32(a), f32(b)] for a, b in table] for table in (want, have)]
+    as_f32: list[list[list[float]]] = [[[f32(a), f32(b)] for a, b in table] for table in (want, have)]
     assert spans.ticks_of(as_f32[0]).tolist() == sorted(exact_ticks(want))
     assert spans.missing_ticks(as_f32[0], as_f32[1]).tolist() == sorted(exact_ticks(want) - exact_ticks(have))
 
@@ -112,11 +112,11 @@ def older_subtract(want: list[list[float]], have: list[list[float]], tol: float)
 def test_a_remainder_has_the_older_form_where_the_older_answer_was_right(
     want: list[list[float]], have: list[list[float]]
 ) -> None:
-    older = older_subtract(want, have, spans.SPAN_TOL_S)
+    older = older_subtract(want, have, SPAN_TOL_S)
     ours = [tuple(row) for row in spans_subtract(want, have).tolist()]
     if ours and older:
         # Single wanted ticks are what the older filter lost.
-        assert [row for row in ours if row[1] - row[0] > spans.SPAN_TOL_S] == older
+        assert [row for row in ours if row[1] - row[0] > SPAN_TOL_S] == older
 
 
 def test_a_remainder_begins_at_the_stored_end() -> None:
@@ -126,8 +126,8 @@ def test_a_remainder_begins_at_the_stored_end() -> None:
 
 
 def test_merging_spans_keeps_neighbouring_ticks_apart_without_a_gap() -> None:
-    table = np.float32([[5.1, 6], [0, 5], [5.5, 7]])
-    assert merge_spans(table).tolist() == np.float32([[0, 5], [5.1, 7]]).tolist()
+    table = np.array([[5.1, 6], [0, 5], [5.5, 7]], np.float32)
+    assert merge_spans(table).tolist() == np.array([[0, 5], [5.1, 7]], np.float32).tolist()
     assert merge_spans(table, gap=0.1).tolist() == [[0, 7]]
     assert merge_spans([]).shape == (0, 2)
     assert merge_spans([]).dtype == np.float32
@@ -157,7 +157,7 @@ def test_many_routes_at_once_equal_one_by_one(routes: list[tuple[list[list[float
 
 
 def test_stored_spans_that_mean_nothing_hold_no_tick_and_disturb_none() -> None:
-    have = [[np.nan, 5], [5, 0], [0, np.inf], [2, 3]]
+    have: list[list[float]] = [[np.nan, 5], [5, 0], [0, np.inf], [2, 3]]
     assert spans.missing_ticks([[2, 3]], have).tolist() == []
     assert spans.missing_ticks([[2, 3]], have[:2]).tolist() == list(range(20, 31))
 
