@@ -53,10 +53,10 @@ class VinSettings(_Section):
     )
     aliases: dict[str, Path] = Field({}, description="more stores, or other names for some: name -> folder")
     raw_roots: tuple[Path, ...] = Field(
-        (PROJECT / ".run" / "input" / "ase_raw",), description="raw datasets are opened below these folders only"
+        (PROJECT / ".run" / "input" / "raw",), description="raw datasets are opened below these folders only"
     )
     raw_data_root: Path | None = Field(
-        PROJECT / ".run" / "input" / "ase_raw",
+        PROJECT / ".run" / "input" / "raw",
         description="replaces the raw data root that a store's manifest names, which is a path of another machine",
     )
     max_samples: int | None = Field(None, ge=0, description="rows scanned per store; absent: all")
@@ -236,3 +236,11 @@ def _place(file: Path | None, location: tuple[int | str, ...]) -> tuple[str, str
         if variable in os.environ:
             return f"environment variable {variable}", ".".join(map(str, location))
     return str(file or "environment"), ".".join(map(str, location))
+
+
+def settings_or_defaults() -> tuple[Settings, ConfigurationError | None]:
+    """The settings in force; the built-in defaults and the error where the configuration is broken."""
+    try:
+        return load_settings(), None
+    except ConfigurationError as error:
+        return Settings.model_construct(), error

@@ -23,8 +23,9 @@ from resources.metadata import findings_metadata, metadata
 
 DATA_VERSION = "dagster/data_version"
 
-# Partitioned checks are what this module exists for; Dagster warns of them at every definition.
+# Partitioned checks and range runs are what this module exists for; Dagster warns of them at every definition.
 warnings.filterwarnings("ignore", category=dg.PreviewWarning, message=".*partitions_def.*")
+warnings.filterwarnings("ignore", category=dg.BetaWarning, message=".*backfill_policy.*")
 
 
 @dataclass(frozen=True, slots=True)

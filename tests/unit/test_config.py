@@ -81,3 +81,15 @@ def test_a_file_that_is_missing_or_no_toml_is_named(tmp_path: Path) -> None:
         load_settings(tmp_path / "nowhere.toml")
     with pytest.raises(ConfigurationError, match=r"pipeline\.toml: is no TOML"):
         load_settings(write(tmp_path, "[dms\n"))
+
+
+def test_the_documented_example_is_in_force_as_it_stands() -> None:
+    example = Path(__file__).parents[2] / "pipeline.example.toml"
+    settings = load_settings(example)
+    assert settings.nightly.timezone == "Europe/Berlin"
+    assert settings.dms.baselines["clip_model"] == {"extractor": "external", "kind": "windows"}
+    text = example.read_text()
+    sections = {"": settings, "vin": settings.vin, "dms": settings.dms, "nightly": settings.nightly}
+    for name, section in {**sections, "alerts": settings.alerts, "vin.drift": settings.vin.drift}.items():
+        for key in type(section).model_fields:
+            assert key in text, f"{name}.{key} is not in the example"

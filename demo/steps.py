@@ -1,0 +1,47 @@
+"""Running one job over some partitions of a location, in this process, on the persistent instance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+
+_QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One job over some partitions (none: it has no partitions), and why it has to run."""
+
+    job: str
+    partitions: Sequence[str]
+    why: str
+
+
+def ranges(keys: Sequence[str], wanted: Sequence[str]) -> list[tuple[str, str]]:
+    """`wanted` as ranges of keys that are neighbours in `keys` (Dagster's order: that of adding)."""
+    chosen = set(wanted)
+    found: list[tuple[str, str]] = []
+    previous = None
+    for key in keys:
+        if key in chosen:
+            found.append((found.pop()[0] if previous in chosen and found else key, key))
+        previous = key
+    return found
+
+
+def execute(instance: dg.DagsterInstance, defs: dg.Definitions, step: Step, keys: Sequence[str]) -> int:
+    """Run one step, a run per range of neighbouring keys; the number of runs that failed."""
+    job = defs.resolve_job_def(step.job)
+    tags: list[Mapping[str, str]] = [{}]
+    if step.partitions:
+        tags = [
+            {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+            for first, last in ranges(keys, step.partitions)
+        ]
+    failed = 0
+    for run_tags in tags:
+        result = job.execute_in_process(instance=instance, tags=run_tags, run_config=_QUIET, raise_on_error=False)
+        failed += not result.success
+    return failed

@@ -1,0 +1,53 @@
+"""A headless browser for the tests that read pages. Without Chromium they skip, or fail where all is required."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+_FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    program = shutil.which("chromium")
+    if program is None:
+        if os.environ.get("VIN_DMS_REQUIRE_ALL"):
+            pytest.fail("Chromium is required here and is not installed (Debian: chromium)")
+        pytest.skip("Chromium is not installed (Debian: chromium)")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=program, args=_FLAGS)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page that talks to loopback only: anything else is aborted."""
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    context.route(
+        "**/*",
+        lambda route: route.continue_() if route.request.url.startswith("http://127.0.0.1") else route.abort(),
+    )
+    opened = context.new_page()
+    yield opened
+    context.close()
+
+
+def dismiss_dialog(page: Page) -> None:
+    """Press "Skip" on the community dialog that a new browser profile gets, if it is there."""
+    button = page.get_by_role("button", name="Skip")
+    if button.count():
+        button.first.click()

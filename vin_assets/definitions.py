@@ -1,0 +1,30 @@
+"""The entry point of the VIN code location."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from resources.config import ConfigurationError, Settings, settings_or_defaults
+from resources.configuration_check import configuration_check
+from vin_assets import outcomes
+from vin_assets.assets import ASSETS
+from vin_assets.checks import CHECKS
+from vin_assets.files import VinFiles
+from vin_assets.jobs import JOBS
+
+
+def build_defs(settings: Settings | None = None) -> dg.Definitions:
+    """The definitions under `settings`; without any, those of the configuration file, which is read once."""
+    error: ConfigurationError | None = None
+    if settings is None:
+        settings, error = settings_or_defaults()
+    return dg.Definitions(
+        assets=ASSETS,
+        asset_checks=[*CHECKS, configuration_check(outcomes.OFFLINE_STORE, [error] if error else [])],
+        jobs=JOBS,
+        resources={"vin_files": VinFiles(settings)},
+        executor=dg.in_process_executor,
+    )
+
+
+defs = build_defs()

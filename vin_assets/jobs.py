@@ -1,0 +1,19 @@
+"""The jobs of the VIN location: what a night, a backfill or `make run` launches."""
+
+import dagster as dg
+
+from vin_assets import outcomes
+
+store_checks = dg.define_asset_job(
+    "vin_store_checks",
+    dg.AssetSelection.checks_for_assets(outcomes.OFFLINE_STORE)
+    - dg.AssetSelection.checks(dg.AssetCheckKey(outcomes.OFFLINE_STORE, "configuration")),
+    description="Is each store readable and whole? Runs the checks of vin/offline_store.",
+)
+store_results = dg.define_asset_job(
+    "vin_store_results",
+    dg.AssetSelection.assets(outcomes.STORE_STATS, outcomes.STORE_COVERAGE),
+    description="Statistics and raw coverage of each store, with their checks.",
+)
+
+JOBS = [store_checks, store_results]

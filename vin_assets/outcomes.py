@@ -1,0 +1,229 @@
+"""What one store's partition yields: a published result, its metadata, its checks. Assets and checks both come here.
+
+Belongs here: the order of domain calls, and which number is shown. Does not belong here: Dagster definitions
+(`assets`, `checks`), rules (`vin_store`), the form of events (`resources.events`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import dagster as dg
+import pandas as pd
+
+from resources.events import Checked, Happened, Materialised, PartitionFailedError
+from resources.findings import Finding, Severity
+from resources.metadata import table
+from resources.results import plain
+from vin_assets.changes import raw_version
+from vin_assets.files import StoreNameError, VinFiles
+from vin_assets.vin_store import judgement
+from vin_assets.vin_store.coverage import coverage_findings, damaged_tar_findings
+from vin_assets.vin_store.diagnostics import (
+    VinOfflineCoverageStats,
+    VinOfflineDatasetStats,
+    capture_vin_offline_dataset_stats_request,
+    collect_vin_offline_dataset_coverage,
+    inspect_vin_offline_dataset_stats,
+)
+from vin_assets.vin_store.store import VinOfflineStoreConfig, VinStoreError, open_store
+
+RAW_DATASET = dg.AssetKey(["vin", "raw_dataset"])
+OFFLINE_STORE = dg.AssetKey(["vin", "offline_store"])
+STORE_STATS = dg.AssetKey(["vin", "store_stats"])
+STORE_COVERAGE = dg.AssetKey(["vin", "store_coverage"])
+
+STORE_READABLE = "store_readable"
+STORE_INTEGRITY = "store_integrity"
+LABELS_USABLE = "labels_usable"
+GENERATION_CURRENT = "generation_current"
+RAW_COVERAGE = "raw_coverage"
+TARS_READABLE = "tars_readable"
+
+
+def _opened(files: VinFiles, store: str) -> VinOfflineStoreConfig:
+    try:
+        return files.store(store)
+    except StoreNameError as error:
+        raise PartitionFailedError(str(error)) from error
+
+
+def store_stats(files: VinFiles, store: str) -> Iterator[Happened]:
+    """Read the store's statistics, publish them, and judge the labels.
+
+    Raises:
+        PartitionFailedError: the store is unreadable, was replaced while it was read, or is gone.
+    """
+    config = _opened(files, store)
+    try:
+        request = capture_vin_offline_dataset_stats_request(config, max_samples=files.vin.max_samples)
+        stats = inspect_vin_offline_dataset_stats(request)
+    except VinStoreError as error:
+        raise PartitionFailedError(str(error)) from error
+    document = _stats_document(stats, request.digest())
+    published = files.publish("store_stats", store, document, _stats_tables(stats), {})
+    yield Materialised(STORE_STATS, store, published.version, _stats_metadata(stats) | {"result": published.folder})
+    yield labels_usable(files, store, document)
+    yield _generation(store, request.digest(), request.digest())
+
+
+_SERIES = ("candidate_count_values", "rri_values", "vin_point_values")
+_SERIES_BY_NAME = ("rri_component_values", "candidate_pose_values")
+_BULKY = (*_SERIES, *_SERIES_BY_NAME, "rri_component_pairs", "sample_summaries", "block_diagnostics")
+
+
+def _stats_document(stats: VinOfflineDatasetStats, digest: str) -> dict[str, Any]:
+    """Everything but what lies in the tables; `request_digest` says of which generation."""
+    document: dict[str, Any] = {name: item for name, item in plain(stats).items() if name not in _BULKY}
+    document["request_digest"] = digest
+    document["counted_candidates"] = int(sum(stats.candidate_count_values))
+    return document
+
+
+def _stats_tables(stats: VinOfflineDatasetStats) -> dict[str, pd.DataFrame]:
+    series: dict[str, list[float]] = {name: getattr(stats, name) for name in _SERIES}
+    for group in _SERIES_BY_NAME:
+        series |= getattr(stats, group)
+    pairs = [
+        pd.DataFrame(values, columns=["rri", "value"]).assign(component=name)
+        for name, values in stats.rri_component_pairs.items()
+        if values
+    ]
+    return {
+        "samples": _frame(stats.sample_summaries, "rri", "vin_points"),
+        "blocks": _frame(stats.block_diagnostics),
+        "series": pd.concat([pd.DataFrame({"series": name, "value": values}) for name, values in series.items()]),
+        "pairs": pd.concat(pairs) if pairs else pd.DataFrame({"rri": [], "value": [], "component": []}),
+    }
+
+
+def _frame(rows: list[Any], *nested: str) -> pd.DataFrame:
+    """A frame of dataclasses, the named nested ones as columns of their own."""
+    records = []
+    for row in rows:
+        record = plain(row)
+        for name in nested:
+            record |= {f"{name}_{key}": item for key, item in record.pop(name).items()}
+        records.append({key: str(item) if isinstance(item, list) else item for key, item in record.items()})
+    return pd.DataFrame.from_records(records)
+
+
+def _stats_metadata(stats: VinOfflineDatasetStats) -> dict[str, Any]:
+    summaries = {"rri": stats.rri, **stats.rri_component_summaries, **stats.candidate_pose_summaries}
+    return {
+        "version": stats.version,
+        "samples": stats.num_samples,
+        "rows_read": stats.rows_read,
+        "scenes": stats.num_scenes,
+        "snippets": stats.num_snippets,
+        "numeric_mib": stats.numeric_bytes / 2**20,
+        "labelled_candidates": stats.rri.count,
+        "rri_mean": stats.rri.mean,
+        "points_mean": stats.vin_points.mean,
+        "splits": dict(stats.split_counts),
+        "labels_and_poses": table([{"series": name, **plain(item)} for name, item in summaries.items()]),
+        "backbone": table([{**plain(item), "shape": str(tuple(item.shape))} for item in stats.backbone_diagnostics]),
+        "memory_per_sample": table([plain(item) for item in stats.memory_diagnostics]),
+    }
+
+
+def labels_usable(files: VinFiles, store: str, document: Mapping[str, Any]) -> Checked:
+    """The check on the labels of published statistics."""
+    minimum = files.vin.finite_labels_min
+    found = judgement.labels_usable(
+        document["scene_labels_available"],
+        document["counted_candidates"],
+        document["rri"]["count"],
+        document["rri_pairing_unavailable_sample_keys"],
+        minimum,
+    )
+    counted = {"candidates": document["counted_candidates"], "finite_labels": document["rri"]["count"]}
+    return Checked.of_findings(STORE_STATS, LABELS_USABLE, store, found, {"finite_labels_min": minimum}, counted)
+
+
+def generation_current(files: VinFiles, store: str, document: Mapping[str, Any]) -> Checked:
+    """The check whether published statistics are of what the store is now.
+
+    Raises:
+        PartitionFailedError: the store is unreadable or gone.
+    """
+    try:
+        request = capture_vin_offline_dataset_stats_request(_opened(files, store), max_samples=files.vin.max_samples)
+    except VinStoreError as error:
+        raise PartitionFailedError(str(error)) from error
+    return _generation(store, document["request_digest"], request.digest())
+
+
+def _generation(store: str, computed: str, now: str) -> Checked:
+    found = judgement.generation_current(computed, now)
+    return Checked.of_findings(STORE_STATS, GENERATION_CURRENT, store, found, None, {"computed": computed, "now": now})
+
+
+def store_coverage(files: VinFiles, store: str) -> Iterator[Happened]:
+    """Compare the store with the raw dataset, publish the coverage, and judge it.
+
+    Raises:
+        PartitionFailedError: the store is unreadable or gone.
+    """
+    config = _opened(files, store)
+    try:
+        version = raw_version(files, store)
+        coverage = collect_vin_offline_dataset_coverage(
+            config, raw_roots=files.vin.raw_roots, tar_index=files.tar_index()
+        )
+    except VinStoreError as error:
+        raise PartitionFailedError(str(error)) from error
+    document = plain(coverage) | {"raw_version": version}
+    opened = document.pop("tars_opened")
+    published = files.publish("store_coverage", store, document, {"scenes": _frame(coverage.per_scene)}, {})
+    told = _coverage_metadata(coverage) | {"tars_opened": opened, "result": published.folder}
+    yield Materialised(STORE_COVERAGE, store, published.version, told)
+    yield raw_coverage(files, store, document)
+    yield tars_readable(files, store, document)
+
+
+def _coverage_metadata(coverage: VinOfflineCoverageStats) -> dict[str, Any]:
+    counts = ("tar_shards_scanned", "dataset_snippets", "store_snippets", "covered_snippets", "missing_in_store")
+    return {
+        **{name: getattr(coverage, name) for name in counts},
+        "outside_dataset": coverage.outside_dataset,
+        "coverage": coverage.coverage,
+        "per_scene": table([plain(item) for item in coverage.per_scene]),
+        "missing_examples": table([{"scene": a, "snippet": b} for a, b in coverage.missing_examples]),
+    }
+
+
+def _coverage(document: Mapping[str, Any]) -> VinOfflineCoverageStats:
+    known = {field.name for field in dataclasses.fields(VinOfflineCoverageStats)}
+    return VinOfflineCoverageStats(**{name: item for name, item in document.items() if name in known})
+
+
+def raw_coverage(files: VinFiles, store: str, document: Mapping[str, Any]) -> Checked:
+    """The check on the share of the raw dataset that a store holds."""
+    minimum = files.vin.raw_coverage_min
+    found = coverage_findings(_coverage(document), minimum)
+    shown = {"coverage": document["coverage"], "missing": document["missing_in_store"]}
+    return Checked.of_findings(STORE_COVERAGE, RAW_COVERAGE, store, found, {"raw_coverage_min": minimum}, shown)
+
+
+def tars_readable(_files: VinFiles, store: str, document: Mapping[str, Any]) -> Checked:
+    """The check on damaged raw tars."""
+    found = damaged_tar_findings(_coverage(document))
+    shown = {"tars": document["tar_shards_scanned"], "damaged": len(found)}
+    return Checked.of_findings(STORE_COVERAGE, TARS_READABLE, store, found, None, shown)
+
+
+def store_readable(files: VinFiles, store: str) -> Checked:
+    """The check whether a store can be read at all: its manifest, its version and its index."""
+    found = []
+    try:
+        with open_store(files.store(store)) as opened:
+            shown = {"version": opened.manifest.version, "samples": len(opened.rows)}
+    except (VinStoreError, StoreNameError) as error:
+        shown = {}
+        found = [
+            Finding("store_unreadable", Severity.ERROR, store, str(error), "restore the store, or retire its partition")
+        ]
+    return Checked.of_findings(OFFLINE_STORE, STORE_READABLE, store, found, None, shown)
