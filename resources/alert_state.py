@@ -149,13 +149,9 @@ class Incidents:
 
     open: dict[str, Incident] = field(default_factory=dict)
 
-    def problem(self, key: str) -> Problem | None:
-        """The open problem with this key."""
-        return next((incident.members[key] for incident in self.open.values() if key in incident.members), None)
-
-    def keys(self) -> set[str]:
-        """The keys of all open problems."""
-        return {key for incident in self.open.values() for key in incident.members}
+    def problems(self) -> list[Problem]:
+        """All open problems."""
+        return [problem for incident in self.open.values() for problem in incident.members.values()]
 
     def step(
         self,

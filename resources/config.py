@@ -128,6 +128,9 @@ class AlertSettings(_Section):
 
     urls: tuple[SecretStr, ...] = Field((), description="Apprise URLs; they hold secrets: set them by environment")
     file: Path = Field(PROJECT / "results" / "alerts.jsonl", description="where alerts go while there is no URL")
+    interval_s: int = Field(30, ge=1, description="how often an alert sensor looks")
+    settle_s: float = Field(20.0, ge=0, description="what appears within it on one route or store is one alert")
+    watch_s: float = Field(300.0, gt=0, description="the other location counts as down after so long without a tick")
     repeat_hours: float = Field(24.0, gt=0, description="when a failure that goes on is told again")
     max_items: int = Field(20, ge=1, description="failures listed in one message; the rest is counted")
     digest_cron: str = Field("0 7 * * *", description="when the morning digest is sent")

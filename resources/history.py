@@ -163,6 +163,18 @@ def run_failure(instance: dg.DagsterInstance, run_id: str) -> str:
     return "; ".join(dict.fromkeys(texts))[:1000]
 
 
+def failed_partitions(instance: dg.DagsterInstance, run_id: str, limit: int) -> dict[str, str]:
+    """Why each partition failed, as the failed steps tell it in their metadata entry `failed`; at most `limit`."""
+    texts: dict[str, str] = {}
+    for record in instance.get_records_for_run(run_id, of_type=DagsterEventType.STEP_FAILURE, limit=5).records:
+        event = record.event_log_entry.dagster_event
+        user = getattr(event.event_specific_data, "user_failure_data", None) if event else None
+        told = user.metadata.get("failed") if user else None
+        if told is not None and isinstance(told.value, Mapping):
+            texts |= {str(partition): str(text) for partition, text in told.value.items()}
+    return dict(list(texts.items())[:limit])
+
+
 def read_value(instance: dg.DagsterInstance, key: str) -> str | None:
     """A value that `write_value` stored in the instance's own database; None when there is none."""
     return instance.daemon_cursor_storage.get_cursor_values({key}).get(key)

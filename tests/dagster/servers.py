@@ -101,6 +101,17 @@ def postgres(folder: Path) -> Iterator[int]:
         server.wait(20)
 
 
+def create_database(port: int, name: str) -> None:
+    """An empty database on the server at `port`."""
+    import psycopg2
+
+    connection = psycopg2.connect(host="127.0.0.1", port=port, user="dagster", dbname="dagster")
+    connection.autocommit = True
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {name}")
+    connection.close()
+
+
 def _exists(name: str) -> bool:
     try:
         pwd.getpwnam(name)
