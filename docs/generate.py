@@ -1,0 +1,125 @@
+"""Writes the reference pages of this folder from the code, so that they can't drift; a test compares them.
+
+Belongs here: turning registries and settings into Markdown. Does not belong here: anything said only in a page; that
+is in the code's own descriptions. Run it after changing a setting, a rule or a check: `make docs`.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+
+from resources.config import ENV_PREFIX, PROJECT, Settings
+
+HERE = Path(__file__).resolve().parent
+_NOTICE = "<!-- Written by docs/generate.py from {source}; change that and run `make docs`. -->\n"
+_TYPES = {int: "whole number", float: "number", str: "text", bool: "true or false", Path: "path", SecretStr: "secret", Any: "any value"}
+
+
+def _type(annotation: Any) -> str:
+    """A type in the words of someone who writes the file."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (types.UnionType, typing.Union):
+        return " or ".join(_type(one) for one in arguments if one is not types.NoneType)
+    if origin is tuple:
+        return f"list of: {_type(arguments[0])}"
+    if origin is dict:
+        return f"table of: {_type(arguments[1])}"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "entries with the keys below"
+    return _TYPES.get(annotation, getattr(annotation, "__name__", "any value"))
+
+
+def cell(text: str) -> str:
+    """Text for a cell of a Markdown table."""
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
+def _limits(field: FieldInfo) -> str:
+    signs = {"ge": "at least {}", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
+    found = [
+        text.format(getattr(rule, name))
+        for rule in field.metadata
+        for name, text in signs.items()
+        if hasattr(rule, name)
+    ]
+    return f", {' and '.join(found)}" if found else ""
+
+
+def _default(field: FieldInfo) -> str:
+    """The default as the file would hold it; paths of the project relative to its folder."""
+    value = field.default
+    if field.is_required():
+        return "required"
+    if value is None or value in ((), {}):
+        return "none"
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_literal(one) for one in value) + "]"
+    return _literal(value)
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, Path):
+        value = str(value.relative_to(PROJECT)) if value.is_relative_to(PROJECT) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _model(annotation: Any) -> type[BaseModel] | None:
+    """The section behind a field: a model itself, or a list of models."""
+    candidates = (annotation, *get_args(annotation))
+    return next((one for one in candidates if isinstance(one, type) and issubclass(one, BaseModel)), None)
+
+
+def _section(model: type[BaseModel], path: tuple[str, ...], listed: bool) -> Iterator[str]:
+    title = ".".join(path)
+    heading = f"`[[{title}]]`" if listed else f"`[{title}]`" if path else "Top of the file"
+    yield f"\n## {heading}\n"
+    if path and model.__doc__:
+        yield model.__doc__.strip().split("\n\n")[0] + "\n"
+    yield "| key | what it is | type | default |\n|---|---|---|---|"
+    below = []
+    for name, field in model.model_fields.items():
+        inner = _model(field.annotation)
+        if inner is not None:
+            below.append((inner, (*path, name), get_origin(field.annotation) is tuple))
+            continue
+        what = cell(field.description or "")
+        yield f"| `{name}` | {what} | {_type(field.annotation)}{_limits(field)} | `{_default(field)}` |"
+    for inner, where, is_list in below:
+        yield from _section(inner, where, is_list)
+
+
+def configuration() -> str:
+    """The reference of everything that can be configured."""
+    example = f"{ENV_PREFIX}NIGHTLY__MAX_ROUTES"
+    head = f"""{_NOTICE.format(source="resources/config.py")}
+# Configuration
+
+Everything has a default; `pipeline.toml` beside the packages, or the file that `{ENV_PREFIX}CONFIG` names, holds what
+you change. `pipeline.example.toml` is a file to copy from. Relative paths are relative to the file's folder.
+
+An environment variable overrides each value: `[nightly] max_routes` is `{example}`. Lists and tables are JSON.
+A mistake is reported with the file and the key; values are never quoted, because they may be secrets.
+"""
+    return head + "\n".join(_section(Settings, (), False)) + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {"configuration.md": configuration}
+
+
+def main() -> None:
+    """Write every page."""
+    for name, page in PAGES.items():
+        (HERE / name).write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
