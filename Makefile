@@ -5,7 +5,7 @@ export DAGSTER_HOME := $(CURDIR)/.run/dagster_home
 export PYTHONPATH := $(CURDIR)
 export PYTHONUNBUFFERED := 1
 
-.PHONY: run ui test lint soak bench health report clean
+.PHONY: run ui test lint soak bench health report clean docs
 
 .venv/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with make PYTHON=..."; exit 1; }
@@ -40,3 +40,6 @@ bench: .venv/installed
 
 clean:
 	rm -rf .run .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
+
+docs: .venv/installed
+	@$(BIN)/python -m docs.generate

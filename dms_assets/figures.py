@@ -17,10 +17,9 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
+from dms_assets.contract import HZ
+from dms_assets.spans import Ticks, count_ticks
 from resources import figures as style
-
-Ticks = NDArray[np.int64]
-HZ = 10
 
 # One look per state of the plan, best first. Every state differs from its neighbours in lightness or hatch as well.
 STATE_COLOURS: dict[str, tuple[str, str]] = {
@@ -70,10 +69,6 @@ class ChannelHistogram:
     previous: NDArray[np.int64] | None = None
 
 
-def _seconds(runs: Ticks) -> float:
-    return float((runs[:, 1] - runs[:, 0] + 1).sum()) / HZ
-
-
 def duration(seconds: float) -> str:
     """Seconds as people say them: 4.3 s, 2 min 05 s, 1 h 20 min."""
     if seconds < 60:
@@ -95,10 +90,10 @@ def route_timeline(route: RouteTimeline) -> Figure:
     for code, (colour, hatch) in FAIL_COLOURS.items():
         if len(runs := route.failed.get(code, np.zeros((0, 2), np.int64))):
             lanes.append((f"failed: {code}", runs, colour, hatch))
-    wanted = _seconds(route.wanted)
+    wanted = count_ticks(route.wanted) / HZ
     uid = style.shortened(route.uid)
     subtitle = (
-        f"{uid}: {duration(_seconds(route.covered))} of {duration(wanted)} wanted are stored"
+        f"{uid}: {duration(count_ticks(route.covered) / HZ)} of {duration(wanted)} wanted are stored"
         if wanted
         else f"{uid}: nothing is wanted"
     )
@@ -114,7 +109,7 @@ def route_timeline(route: RouteTimeline) -> Figure:
     for place, (_, runs, colour, hatch) in enumerate(reversed(lanes)):
         bars = _bars(runs, width)
         axis.broken_barh(bars, (place - 0.36, 0.72), facecolor=colour, hatch=hatch or None, edgecolor=style.CARD, lw=0)
-        text = duration(_seconds(runs)) if len(runs) else "none"
+        text = duration(count_ticks(runs) / HZ) if len(runs) else "none"
         axis.text(1.01, place, text, transform=axis.get_yaxis_transform(), va="center", fontsize=8.5, color=style.MUTED)
     axis.set_yticks(range(len(lanes)), [name for name, *_ in reversed(lanes)])
     axis.set_ylim(-0.6, len(lanes) - 0.4)

@@ -6,20 +6,32 @@ is in the code's own descriptions. Run it after changing a setting, a rule or a 
 
 from __future__ import annotations
 
+import datetime
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
+from dms_assets.contract import FRAMES, WINDOWS
+from dms_assets.validation import EXACT, ROWS_CODES, RULES
 from resources.config import ENV_PREFIX, PROJECT, Settings
 
 HERE = Path(__file__).resolve().parent
 _NOTICE = "<!-- Written by docs/generate.py from {source}; change that and run `make docs`. -->\n"
-_TYPES = {int: "whole number", float: "number", str: "text", bool: "true or false", Path: "path", SecretStr: "secret", Any: "any value"}
+_TYPES = {
+    int: "whole number",
+    float: "number",
+    str: "text",
+    bool: "true or false",
+    Path: "path",
+    SecretStr: "secret",
+    Any: "any value",
+    datetime.date: "date",
+}
 
 
 def _type(annotation: Any) -> str:
@@ -112,7 +124,40 @@ A mistake is reported with the file and the key; values are never quoted, becaus
     return head + "\n".join(_section(Settings, (), False)) + "\n"
 
 
-PAGES: dict[str, Callable[[], str]] = {"configuration.md": configuration}
+def _first_paragraph(text: str | None) -> str:
+    return cell(" ".join((text or "").strip().split("\n\n")[0].split()))
+
+
+def cache_rules() -> str:
+    """What each rule on a DMS cache means, from the registry of rules."""
+    kinds = {(FRAMES,): "frames", (WINDOWS,): "windows", (FRAMES, WINDOWS): "both"}
+    lines = [
+        f"""{_NOTICE.format(source="dms_assets/validation.py")}
+# Rules on a DMS feature cache
+
+A cache is looked at as a whole and everything that is wrong is told at once: the rule's code, the file, how many rows,
+the first of them, and what to do. Codes of the check `rows_fill_spans` are {_codes(ROWS_CODES)}; every other one
+belongs to `cache_valid`. A file is refused on reading (`load`) only for what stands under "on reading".
+
+| code | holds when | caches | severity | on reading | how to fix |
+|---|---|---|---|---|---|"""
+    ]
+    exact = {rule.code: rule for rule in EXACT}
+    for rule in RULES:
+        strict = exact.get(rule.code)
+        reading = "as said" if strict is rule else _first_paragraph(strict.check.__doc__) if strict else ""
+        lines.append(
+            f"| `{rule.code}` | {_first_paragraph(rule.check.__doc__)} | {kinds[rule.kinds]} | {rule.severity} "
+            f"| {reading} | {cell(rule.how_to_fix)} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _codes(codes: Iterable[str]) -> str:
+    return ", ".join(f"`{code}`" for code in sorted(codes))
+
+
+PAGES: dict[str, Callable[[], str]] = {"configuration.md": configuration, "dms-rules.md": cache_rules}
 
 
 def main() -> None:

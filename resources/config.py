@@ -116,11 +116,11 @@ class NightlySettings(_Section):
 class Mute(_Section):
     """A known failure that raises no alert until a date. Empty fields match everything."""
 
-    asset: str = ""
-    check: str = ""
-    partition: str = ""
-    until: datetime.date
-    reason: str = ""
+    asset: str = Field("", description="asset key, such as vin/store_coverage")
+    check: str = Field("", description="name of the check")
+    partition: str = Field("", description="store or route")
+    until: datetime.date = Field(description="last day of silence, such as 2026-12-31")
+    reason: str = Field("", description="for those who read the file later")
 
 
 class AlertSettings(_Section):
@@ -135,7 +135,7 @@ class AlertSettings(_Section):
     max_items: int = Field(20, ge=1, description="failures listed in one message; the rest is counted")
     digest_cron: str = Field("0 7 * * *", description="when the morning digest is sent")
     webserver_url: str = Field("http://127.0.0.1:3000", description="for links to pages")
-    mutes: tuple[Mute, ...] = ()
+    mutes: tuple[Mute, ...] = Field((), description="known failures")
 
 
 class Settings(BaseSettings):
