@@ -10,7 +10,7 @@ headers have to agree; they also tell of access units that were lost before the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import BinaryIO, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import av
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dms_assets.extraction.hevc import HevcError, Order, Picture, SliceReader, display_order, is_slice
 
-Packet: TypeAlias = "av.Packet[av.stream.Stream]"
+Packet: TypeAlias = "av.Packet[Any]"
 _MAX_EXTRADATA = 1 << 20
 
 
