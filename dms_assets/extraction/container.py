@@ -41,7 +41,7 @@ class ContainerSource:
             if len(self._container.streams.video) != 1:
                 raise ContainerError(f"it has {len(self._container.streams.video)} video streams, not one")
             self._stream = self._container.streams.video[0]
-            self._pts, pictures, lost = self._read()
+            self._pts, self._keys, pictures, lost = self._read()
         except av.FFmpegError as error:
             raise ContainerError(f"it can't be read as a video ({error.strerror})") from error
         self._refuse_edits()
@@ -79,9 +79,10 @@ class ContainerSource:
             if number >= first:
                 return
 
-    def _read(self) -> tuple[NDArray[np.int64], list[Picture] | None, str]:
-        """Timestamps of all packets, and for HEVC their pictures, with the reason why not of all."""
+    def _read(self) -> tuple[NDArray[np.int64], NDArray[np.bool_], list[Picture] | None, str]:
+        """Timestamps and key flags of all packets, and for HEVC their pictures, with the reason why not of all."""
         pts: list[int] = []
+        keys: list[bool] = []
         headers = _Headers(self._stream.codec_context.extradata) if self._stream.codec_context.name == "hevc" else None
         pictures: list[Picture] = []
         lost = ""
@@ -93,6 +94,7 @@ class ContainerSource:
             if packet.is_discard:
                 raise ContainerError("an edit list hides some of its packets; remux it without one")
             pts.append(packet.pts)
+            keys.append(packet.is_keyframe)
             if headers is not None and not lost:
                 try:
                     pictures.append(headers.picture(memoryview(packet)))
@@ -100,7 +102,8 @@ class ContainerSource:
                     lost = f"access unit {len(pictures)}: {error}"
         if not pts:
             raise ContainerError("it has no video packet")
-        return np.array(pts, np.int64), pictures if headers is not None else None, lost
+        known = pictures if headers is not None else None
+        return np.array(pts, np.int64), np.array(keys, np.bool_), known, lost
 
     def _refuse_edits(self) -> None:
         """An edit list can also leave packets out without a mark; then a reading that ignores it finds more."""
@@ -123,47 +126,40 @@ class ContainerSource:
         display = np.empty(len(ranked), np.int64)
         display[ranked] = np.arange(len(ranked))
         if pictures is None:
-            raise ContainerError(f"its codec is {self._stream.codec_context.name}, not HEVC")
-        order = display_order(pictures, regular=False)
-        trusted = len(order.display)
-        reason = order.reason or lost
-        if not trusted:
-            raise ContainerError(reason)
-        if not np.array_equal(order.display, _ranks(self._pts[:trusted])):
-            raise ContainerError(
-                "its timestamps contradict the order of the frames in the stream (made without B-frames?)"
-            )
-        gap = _gap_before_a_sequence(self._pts, display, pictures[:trusted])
-        if gap is not None:
+            reordered = (np.diff(display) < 0).any()
+            if self._stream.codec_context.has_b_frames and not reordered:
+                raise ContainerError("its frames are not in display order, but its timestamps rise: they were made up")
+            random_access, trusted, reason = self._keys, len(display), ""
+        else:
+            order = display_order(pictures, regular=False)
+            random_access, trusted, reason = order.random_access, len(order.display), order.reason or lost
+            if not trusted:
+                raise ContainerError(reason)
+        gap = _gap(in_time, display, pictures and pictures[:trusted])
+        if gap is not None and gap < trusted:
             trusted, reason = gap, f"frames are missing before access unit {gap}, by its timestamps"
-        if not np.array_equal(order.display[:trusted], display[:trusted]):
-            raise ContainerError("its timestamps contradict the order of the frames in the stream")
-        return Order(order.display[:trusted], order.random_access[:trusted], trusted == len(display), reason)
+        if pictures is not None and not np.array_equal(order.display[:trusted], display[:trusted]):
+            raise ContainerError("its timestamps contradict the order of the frames in the stream: they were made up")
+        return Order(display[:trusted], random_access[:trusted], trusted == len(display), reason)
 
 
-def _ranks(pts: NDArray[np.int64]) -> NDArray[np.int64]:
-    ranks = np.empty(len(pts), np.int64)
-    ranks[np.argsort(pts, kind="stable")] = np.arange(len(pts))
-    return ranks
+def _gap(in_time: NDArray[np.int64], display: NDArray[np.int64], pictures: list[Picture] | None) -> int | None:
+    """The first access unit that is displayed later than the even spacing of all frames lets expect.
 
-
-def _gap_before_a_sequence(pts: NDArray[np.int64], display: NDArray[np.int64], pictures: list[Picture]) -> int | None:
-    """The first access unit that starts a sequence later than the even spacing of all frames lets expect.
-
-    Inside a sequence the slice headers tell of losses; at its end only time does, and only where time is even.
+    Within a sequence, HEVC's slice headers tell of losses, and a late frame is one that was never taken; at the end of
+    one, and for other codecs, only time does, and only where time is even.
     """
-    steps = np.diff(np.sort(pts)).astype(np.float64)
+    steps = np.diff(in_time).astype(np.float64)
     if not len(steps):
         return None
     usual = float(np.median(steps))
-    even = np.abs(steps - usual) <= max(1.0, 0.05 * usual)
-    if even.mean() < 0.9:
+    if (np.abs(steps - usual) <= max(1.0, 0.05 * usual)).mean() < 0.9:
         return None
-    for number, picture in enumerate(pictures):
-        at = int(display[number])
-        if picture.starts_sequence and at and steps[at - 1] > 1.5 * usual:
-            return number
-    return None
+    late = np.concatenate([[False], steps > 1.5 * usual])[display]
+    if pictures is not None:
+        late = late[: len(pictures)] & np.array([picture.starts_sequence for picture in pictures], np.bool_)
+    found = np.flatnonzero(late)
+    return int(found[0]) if len(found) else None
 
 
 class _Headers:

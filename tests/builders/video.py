@@ -5,14 +5,18 @@ The number is burnt in as 16 black or white squares over their complement, so th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from importlib.metadata import distribution
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
 from numpy.typing import NDArray
+
+from dms_assets.extraction.hevc import index_raw
 
 WIDTH, HEIGHT, SQUARE, BITS = 256, 128, 16, 16
 Rgb = NDArray[np.uint8]
@@ -99,3 +103,26 @@ def there_and_back(frames: list[Rgb], count: int) -> Iterator[Rgb]:
     """`count` frames that play `frames` forward and backward, without a jump."""
     loop = frames + frames[-2:0:-1]
     return (loop[number % len(loop)] for number in range(count))
+
+
+def remux(source: Path, target: Path, change: Callable[[int, Any], bool] | None = None, **options: str) -> Path:
+    """Copy packets into another container; `change(number, packet)` may alter one, and drops it by saying False."""
+    with av.open(str(source)) as old, av.open(str(target), "w", options=options) as new:
+        stream = new.add_stream_from_template(old.streams.video[0])
+        if old.format.name == "hevc":
+            stream.time_base = Fraction(1, 20)
+        number = 0
+        for packet in old.demux(video=0):
+            if packet.size and (change is None or change(number, packet)):
+                packet.stream = stream
+                new.mux(packet)
+            number += packet.size > 0
+    return target
+
+
+def access_units(path: Path) -> list[bytes]:
+    """The access units of a raw stream, as this project's index cuts them."""
+    with open(path, "rb") as file:
+        offsets = index_raw(file).offsets.tolist()
+    data = path.read_bytes()
+    return [data[begin:end] for begin, end in pairwise(offsets)]
