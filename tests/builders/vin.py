@@ -38,7 +38,7 @@ def raw_dataset(into: Path) -> Path:
     return unpack("ase_raw_small", into)
 
 
-def edit_manifest(store: Path, change: Callable[[dict[str, Any]], None]) -> None:
+def edit_manifest(store: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path = store / "manifest.json"
     manifest = json.loads(path.read_text())
     change(manifest)

@@ -24,7 +24,7 @@ from resources.files import FileRoot, PathRefusedError
 from vin_assets.vin_store.format import DTYPES, BlockSpec, ShardSpec
 
 MAX_METADATA_BYTES = 1 << 24
-MAX_CHUNK_BYTES = 1 << 31
+MAX_CHUNK_BYTES = 1 << 28
 Array = npt.NDArray[Any]
 
 
@@ -88,7 +88,7 @@ class ArrayMeta:
 
     def filled(self) -> Array:
         """A chunk of fill values, as an absent chunk reads."""
-        return np.full(self.chunk_shape, self.fill, self.dtype)
+        return np.broadcast_to(np.asarray(self.fill, self.dtype), self.chunk_shape)
 
 
 def block_path(shard: ShardSpec, block: BlockSpec, part: int = 0) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 SUPPORTED_VERSIONS = (7, 8, 10, 11)
 
@@ -109,8 +109,8 @@ class ShardSpec(_Part):
 
     shard_id: str
     relative_dir: str
-    row_start: int
-    num_rows: int
+    row_start: Annotated[int, Field(ge=0)]
+    num_rows: Annotated[int, Field(ge=0)]
     blocks: dict[str, BlockSpec]
 
     def reference_pose(self) -> str | None:

@@ -36,7 +36,7 @@ _DIGEST_TAG = "vin-offline-dataset-stats-request/1"
 _PROCESS = uuid.uuid4().hex
 # A kernel stamps files with a clock that ticks every few milliseconds: what changed within the last tick could change
 # again unseen. Capturing waits until every stamp is older than this.
-_CLOCK_TICK_NS = 20_000_000
+_CLOCK_TICK_NS = 12_000_000
 
 
 @dataclass(frozen=True, slots=True)

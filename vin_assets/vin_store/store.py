@@ -152,7 +152,9 @@ def read_manifest(root: FileRoot, config: VinOfflineStoreConfig) -> Manifest:
             raise UnsupportedStoreVersionError(path, version)
         return parse_manifest(found)
     except OSError as error:
-        raise ManifestUnreadableError(path, error.strerror or str(error), "Is this the store's directory?") from error
+        raise ManifestUnreadableError(
+            path, error.strerror or str(error), "Check that this is a store's directory."
+        ) from error
     except (FormatError, PathRefusedError) as error:
         raise ManifestUnreadableError(path, str(error), "Write the store again or restore the file.") from error
 
