@@ -38,6 +38,9 @@ lint: .venv/installed
 bench: .venv/installed
 	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
+health: .venv/installed
+	@$(BIN)/python -m resources.health
+
 clean:
 	rm -rf .run .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,8 +24,7 @@ def instance(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dg.Dags
             yield made
         return
     port = request.getfixturevalue("postgres_port")
-    name = f"test_{uuid.uuid4().hex}"
-    servers.create_database(port, name)
+    name = servers.create_database(port)
     database = {"username": "dagster", "password": "", "hostname": "127.0.0.1", "db_name": name, "port": port}
     overrides = {"storage": {"postgres": {"postgres_db": database}}}
     with dg.instance_for_test(overrides, temp_dir=str(tmp_path)) as made:
