@@ -265,12 +265,9 @@ def _read_directory(box: Container, needed: Collection[str]) -> None:
         box.oddities.append(f"{box.size - end - _END.size} bytes follow the end of the zip file")
     elif comment:
         box.oddities.append(f"a zip comment of {comment} bytes")
-    shift = end - directory_at - directory_size
-    if shift < 0:
-        raise box.refuse("its zip directory is not where its end says: a part of the file is missing")
-    if shift:
-        box.oddities.append(f"{shift} bytes come before the zip file")
-    directory = box._bytes(directory_at + shift, directory_size, None)
+    if directory_at + directory_size != end:
+        raise box.refuse("its zip directory is not where its end says: a part is missing, or something comes before it")
+    directory = box._bytes(directory_at, directory_size, None)
     at = 0
     for _ in range(entries):
         if at + _CENTRAL.size > directory_size or bytes(directory[at : at + 4]) != b"PK\1\2":
@@ -288,7 +285,7 @@ def _read_directory(box: Container, needed: Collection[str]) -> None:
             box.oddities.append(f"member {key} is there twice")
         if key == name:
             box.oddities.append(f"member {name[:80]!r} is no .npy member")
-        box.members[key] = Member(name, method, flags, crc, packed, size, offset + shift)
+        box.members[key] = Member(name, method, flags, crc, packed, size, offset)
     if at != directory_size:
         box.oddities.append(f"{directory_size - at} bytes at the end of the zip directory belong to no member")
 

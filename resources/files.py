@@ -385,6 +385,17 @@ class FileRoot:
         os.rename(source, target)
         _fsync_folder(target.parent)
 
+    def remove(self, path: str | os.PathLike[str]) -> None:
+        """Remove the file `path` (a symlink, not what it leads to); nothing happens when it is gone already.
+
+        Raises:
+            PathRefusedError: its folder leads out of the root.
+            OSError: as `os.unlink`.
+        """
+        relative = self.relative(path)
+        target = self.resolve(os.path.dirname(relative)) / os.path.basename(relative)
+        target.unlink(missing_ok=True)
+
     def lock(self, path: str | os.PathLike[str], timeout: float = -1) -> FileLock:
         """A lock between processes and threads for what happens to `path` (a hidden file beside it), for `with`.
 

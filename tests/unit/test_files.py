@@ -166,3 +166,14 @@ def test_the_last_complete_writer_wins(tmp_path: Path) -> None:
         thread.join()
     assert target.read_bytes() in {b"a" * 10_000, b"b" * 10_000, b"c" * 10_000}
     assert os.listdir(tmp_path) == ["t.bin"]
+
+
+def test_removing_takes_the_link_and_never_what_lies_outside(root: FileRoot, tmp_path: Path) -> None:
+    (root.path / "link.txt").symlink_to(tmp_path / "secret.txt")
+    root.remove("link.txt")
+    root.remove("sub/a.txt")
+    root.remove("sub/a.txt")
+    assert sorted(os.listdir(root.path / "sub")) == []
+    assert (tmp_path / "secret.txt").read_bytes() == b"outside"
+    with pytest.raises(PathRefusedError):
+        root.remove("../secret.txt")
