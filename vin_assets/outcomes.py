@@ -6,19 +6,21 @@ Belongs here: the order of domain calls, and which number is shown. Does not bel
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import dagster as dg
-import pandas as pd
+from matplotlib.figure import Figure
 
 from resources.events import Checked, Happened, Materialised, PartitionFailedError
+from resources.figures import markdown, svg
 from resources.findings import Finding, Severity
 from resources.metadata import table
 from resources.results import plain
+from vin_assets import figures
 from vin_assets.changes import raw_version
 from vin_assets.files import StoreNameError, VinFiles
+from vin_assets.published import frame, load_coverage, stats_document, stats_tables
 from vin_assets.vin_store import judgement
 from vin_assets.vin_store.coverage import coverage_findings, damaged_tar_findings
 from vin_assets.vin_store.diagnostics import (
@@ -62,52 +64,21 @@ def store_stats(files: VinFiles, store: str) -> Iterator[Happened]:
         stats = inspect_vin_offline_dataset_stats(request)
     except VinStoreError as error:
         raise PartitionFailedError(str(error)) from error
-    document = _stats_document(stats, request.digest())
-    published = files.publish("store_stats", store, document, _stats_tables(stats), {})
-    yield Materialised(STORE_STATS, store, published.version, _stats_metadata(stats) | {"result": published.folder})
+    previous = files.previous_stats(store)
+    drawn = figures.statistics_figures(stats, previous)
+    document = stats_document(stats, request.digest())
+    published = files.publish("store_stats", store, document, stats_tables(stats), _files(drawn))
+    told = _stats_metadata(stats) | {
+        "figures": dg.MetadataValue.md(markdown(list(drawn.values()))),
+        "result": published.folder,
+    }
+    yield Materialised(STORE_STATS, store, published.version, told)
     yield labels_usable(files, store, document)
     yield _generation(store, request.digest(), request.digest())
 
 
-_SERIES = ("candidate_count_values", "rri_values", "vin_point_values")
-_SERIES_BY_NAME = ("rri_component_values", "candidate_pose_values")
-_BULKY = (*_SERIES, *_SERIES_BY_NAME, "rri_component_pairs", "sample_summaries", "block_diagnostics")
-
-
-def _stats_document(stats: VinOfflineDatasetStats, digest: str) -> dict[str, Any]:
-    """Everything but what lies in the tables; `request_digest` says of which generation."""
-    document: dict[str, Any] = {name: item for name, item in plain(stats).items() if name not in _BULKY}
-    document["request_digest"] = digest
-    document["counted_candidates"] = int(sum(stats.candidate_count_values))
-    return document
-
-
-def _stats_tables(stats: VinOfflineDatasetStats) -> dict[str, pd.DataFrame]:
-    series: dict[str, list[float]] = {name: getattr(stats, name) for name in _SERIES}
-    for group in _SERIES_BY_NAME:
-        series |= getattr(stats, group)
-    pairs = [
-        pd.DataFrame(values, columns=["rri", "value"]).assign(component=name)
-        for name, values in stats.rri_component_pairs.items()
-        if values
-    ]
-    return {
-        "samples": _frame(stats.sample_summaries, "rri", "vin_points"),
-        "blocks": _frame(stats.block_diagnostics),
-        "series": pd.concat([pd.DataFrame({"series": name, "value": values}) for name, values in series.items()]),
-        "pairs": pd.concat(pairs) if pairs else pd.DataFrame({"rri": [], "value": [], "component": []}),
-    }
-
-
-def _frame(rows: list[Any], *nested: str) -> pd.DataFrame:
-    """A frame of dataclasses, the named nested ones as columns of their own."""
-    records = []
-    for row in rows:
-        record = plain(row)
-        for name in nested:
-            record |= {f"{name}_{key}": item for key, item in record.pop(name).items()}
-        records.append({key: str(item) if isinstance(item, list) else item for key, item in record.items()})
-    return pd.DataFrame.from_records(records)
+def _files(drawn: Mapping[str, Figure]) -> dict[str, bytes]:
+    return {f"{name}.svg": svg(figure) for name, figure in drawn.items()}
 
 
 def _stats_metadata(stats: VinOfflineDatasetStats) -> dict[str, Any]:
@@ -177,8 +148,12 @@ def store_coverage(files: VinFiles, store: str) -> Iterator[Happened]:
         raise PartitionFailedError(str(error)) from error
     document = plain(coverage) | {"raw_version": version}
     opened = document.pop("tars_opened")
-    published = files.publish("store_coverage", store, document, {"scenes": _frame(coverage.per_scene)}, {})
+    before = files.latest("store_coverage", store)
+    drawn = figures.coverage(coverage, load_coverage(before) if before else None)
+    tables = {"scenes": frame(coverage.per_scene)}
+    published = files.publish("store_coverage", store, document, tables, _files({"coverage": drawn}))
     told = _coverage_metadata(coverage) | {"tars_opened": opened, "result": published.folder}
+    told["figures"] = dg.MetadataValue.md(markdown([drawn]))
     yield Materialised(STORE_COVERAGE, store, published.version, told)
     yield raw_coverage(files, store, document)
     yield tars_readable(files, store, document)
@@ -195,22 +170,17 @@ def _coverage_metadata(coverage: VinOfflineCoverageStats) -> dict[str, Any]:
     }
 
 
-def _coverage(document: Mapping[str, Any]) -> VinOfflineCoverageStats:
-    known = {field.name for field in dataclasses.fields(VinOfflineCoverageStats)}
-    return VinOfflineCoverageStats(**{name: item for name, item in document.items() if name in known})
-
-
 def raw_coverage(files: VinFiles, store: str, document: Mapping[str, Any]) -> Checked:
     """The check on the share of the raw dataset that a store holds."""
     minimum = files.vin.raw_coverage_min
-    found = coverage_findings(_coverage(document), minimum)
+    found = coverage_findings(load_coverage(document), minimum)
     shown = {"coverage": document["coverage"], "missing": document["missing_in_store"]}
     return Checked.of_findings(STORE_COVERAGE, RAW_COVERAGE, store, found, {"raw_coverage_min": minimum}, shown)
 
 
 def tars_readable(_files: VinFiles, store: str, document: Mapping[str, Any]) -> Checked:
     """The check on damaged raw tars."""
-    found = damaged_tar_findings(_coverage(document))
+    found = damaged_tar_findings(load_coverage(document))
     shown = {"tars": document["tar_shards_scanned"], "damaged": len(found)}
     return Checked.of_findings(STORE_COVERAGE, TARS_READABLE, store, found, None, shown)
 

@@ -29,7 +29,7 @@ EXTERNAL = "external"
 _BUILT_IN = {
     "facemesh": "dms_assets.extraction.extractors.facemesh:FaceMesh",
     "flow": "dms_assets.extraction.extractors.flow:Flow",
-    "onnx": "dms_assets.extraction.extractors.onnx:open_onnx",
+    "onnx": "dms_assets.extraction.extractors.onnx:Onnx",
 }
 
 Image = NDArray[np.uint8]

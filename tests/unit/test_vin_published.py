@@ -1,0 +1,31 @@
+"""Published statistics read back as they were."""
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from resources.files import FileRoot
+from resources.results import publish
+from vin_assets.published import load_coverage, load_stats, stats_document, stats_tables
+from vin_assets.vin_store.diagnostics import VinOfflineCoverageStats, collect_vin_offline_dataset_stats
+from vin_assets.vin_store.result_json import from_json, to_plain
+from vin_assets.vin_store.store import VinOfflineStoreConfig
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "vin"
+
+
+@pytest.mark.parametrize("version", [7, 8, 11])
+def test_statistics_are_read_back_as_they_were_published(tmp_path: Path, version: int) -> None:
+    with tarfile.open(GOLDEN / f"vin_store_tiny_v{version}.tar.gz") as tar:
+        tar.extractall(tmp_path, filter="data")
+    stats = collect_vin_offline_dataset_stats(VinOfflineStoreConfig(tmp_path / f"tiny_v{version}"))
+    published = publish(FileRoot(tmp_path / "out"), "a", stats_document(stats, "digest"), stats_tables(stats))
+    assert to_plain(load_stats(published.folder)) == to_plain(stats)
+
+
+def test_coverage_is_read_back_and_newer_keys_are_left_out() -> None:
+    data = (GOLDEN / "tiny_v11.coverage.json").read_bytes()
+    expected = from_json(VinOfflineCoverageStats, data)
+    assert load_coverage({**json.loads(data), "raw_version": "x"}) == expected
