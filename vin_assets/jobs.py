@@ -16,4 +16,10 @@ store_results = dg.define_asset_job(
     description="Statistics and raw coverage of each store, with their checks.",
 )
 
-JOBS = [store_checks, store_results]
+result_checks = dg.define_asset_job(
+    "vin_result_checks",
+    dg.AssetSelection.checks_for_assets(outcomes.STORE_STATS, outcomes.STORE_COVERAGE),
+    description="Judges the published results of each store again, computing nothing.",
+)
+
+JOBS = [store_checks, store_results, result_checks]
