@@ -54,6 +54,11 @@ CHECKS = [
         "Manifest and index can be read, and the version is a supported one.",
         outcomes.store_readable,
     ),
+    _on_store(
+        outcomes.STORE_INTEGRITY,
+        "Every file, array, row and label of the store is what it should be.",
+        outcomes.store_integrity,
+    ),
     _on_result(
         outcomes.STORE_STATS,
         outcomes.LABELS_USABLE,

@@ -21,7 +21,7 @@ from vin_assets import figures
 from vin_assets.changes import raw_version
 from vin_assets.files import StoreNameError, VinFiles
 from vin_assets.published import frame, load_coverage, stats_document, stats_tables
-from vin_assets.vin_store import judgement
+from vin_assets.vin_store import integrity, judgement
 from vin_assets.vin_store.coverage import coverage_findings, damaged_tar_findings
 from vin_assets.vin_store.diagnostics import (
     VinOfflineCoverageStats,
@@ -30,7 +30,7 @@ from vin_assets.vin_store.diagnostics import (
     collect_vin_offline_dataset_coverage,
     inspect_vin_offline_dataset_stats,
 )
-from vin_assets.vin_store.store import VinOfflineStoreConfig, VinStoreError, open_store
+from vin_assets.vin_store.store import VinOfflineStoreConfig, VinStoreError
 
 RAW_DATASET = dg.AssetKey(["vin", "raw_dataset"])
 OFFLINE_STORE = dg.AssetKey(["vin", "offline_store"])
@@ -186,14 +186,27 @@ def tars_readable(_files: VinFiles, store: str, document: Mapping[str, Any]) -> 
 
 
 def store_readable(files: VinFiles, store: str) -> Checked:
-    """The check whether a store can be read at all: its manifest, its version and its index."""
-    found = []
+    """The check whether a store can be used at all; reads metadata only."""
     try:
-        with open_store(files.store(store)) as opened:
-            shown = {"version": opened.manifest.version, "samples": len(opened.rows)}
-    except (VinStoreError, StoreNameError) as error:
-        shown = {}
-        found = [
-            Finding("store_unreadable", Severity.ERROR, store, str(error), "restore the store, or retire its partition")
-        ]
-    return Checked.of_findings(OFFLINE_STORE, STORE_READABLE, store, found, None, shown)
+        found = integrity.check_readable(files.store(store))
+    except StoreNameError as error:
+        found = [_missing(error)]
+    return Checked.of_findings(OFFLINE_STORE, STORE_READABLE, store, found)
+
+
+def store_integrity(files: VinFiles, store: str) -> Checked:
+    """The check of everything else, every chunk of the indexed rows included.
+
+    An unreadable store is `store_readable`'s finding; here it counts as not whole, with the same reason.
+    """
+    try:
+        found = integrity.check_store(files.store(store))
+    except StoreNameError as error:
+        found = [_missing(error)]
+    return Checked.of_findings(OFFLINE_STORE, STORE_INTEGRITY, store, found)
+
+
+def _missing(error: StoreNameError) -> Finding:
+    return Finding(
+        "store_missing", Severity.ERROR, "the store roots", str(error), "restore it, or retire the partition"
+    )

@@ -68,7 +68,14 @@ def test_every_store_is_computed_and_checked_and_a_second_night_does_nothing(
     for key in (outcomes.OFFLINE_STORE, outcomes.STORE_STATS, outcomes.STORE_COVERAGE):
         assert instance.get_materialized_partitions(key) == set(STORES)
     found = states(instance, settings)
-    checks = ("store_readable", "labels_usable", "generation_current", "raw_coverage", "tars_readable")
+    checks = (
+        outcomes.STORE_READABLE,
+        outcomes.STORE_INTEGRITY,
+        outcomes.LABELS_USABLE,
+        outcomes.GENERATION_CURRENT,
+        outcomes.RAW_COVERAGE,
+        outcomes.TARS_READABLE,
+    )
     assert {found[check, store] for check in checks for store in STORES} == {"PASSED"}
     newest = history.newest_event(instance)
     assert night(instance, settings) == []
@@ -107,6 +114,7 @@ def test_an_unreadable_store_costs_only_itself_and_its_repair_is_news(
         instance, dg.AssetCheckKey(outcomes.OFFLINE_STORE, outcomes.STORE_READABLE), "tiny_v7"
     )[0]
     assert "manifest.json" in evaluation.description
+    assert evaluation.metadata["table"].records[0].data["code"] == "manifest_unreadable"
     manifest.write_bytes(whole)
     assert [step.partitions for step in night(instance, settings)] == [["tiny_v7"]] * 2
     assert states(instance, settings)["store_readable", "tiny_v7"] == "PASSED"
