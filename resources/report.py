@@ -67,10 +67,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A figure as the page embeds it: its title, and its SVG as a `data:` address."""
+    """A figure as the page embeds it: its title, its SVG as a `data:` address, and whose it is."""
 
     title: str
     uri: str
+    subject: str = ""
 
     @classmethod
     def of(cls, figure: Figure) -> Picture:
