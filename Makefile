@@ -41,6 +41,9 @@ bench: .venv/installed
 health: .venv/installed
 	@$(BIN)/python -m resources.health
 
+report: .venv/installed
+	@$(BIN)/python -m demo.report
+
 clean:
 	rm -rf .run .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
 

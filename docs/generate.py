@@ -7,9 +7,12 @@ is in the code's own descriptions. Run it after changing a setting, a rule or a 
 from __future__ import annotations
 
 import datetime
+import re
+import tempfile
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -19,9 +22,18 @@ from pydantic.fields import FieldInfo
 from dms_assets.contract import FRAMES, WINDOWS
 from dms_assets.validation import EXACT, ROWS_CODES, RULES
 from resources.config import ENV_PREFIX, PROJECT, Settings
+from resources.findings import Finding
+from tests.builders.vin import tiny_store
+from tests.builders.vin_damage import CORRUPTORS
+from vin_assets.vin_store.generation import capture
+from vin_assets.vin_store.integrity import BLOCKING_CODES, check_store
+from vin_assets.vin_store.integrity import RULES as STORE_RULES
+from vin_assets.vin_store.store import VinOfflineStoreConfig
 
 HERE = Path(__file__).resolve().parent
 _NOTICE = "<!-- Written by docs/generate.py from {source}; change that and run `make docs`. -->\n"
+# Digests differ between runs, and Python's words on broken JSON between its versions.
+_OF_THIS_RUN = re.compile(r"\b[0-9a-f]{12}\b|[^:]*: line \d+ column \d+ \(char \d+\)")
 _TYPES = {
     int: "whole number",
     float: "number",
@@ -153,11 +165,49 @@ belongs to `cache_valid`. A file is refused on reading (`load`) only for what st
     return "\n".join(lines) + "\n"
 
 
+def store_rules() -> str:
+    """What each integrity rule on a VIN store means; the examples are what a damaged store really answers."""
+    lines = [
+        f"""{_NOTICE.format(source="vin_assets/vin_store/integrity.py")}
+# Rules on a VIN store
+
+`{"`, `".join(code for code in STORE_RULES if code in BLOCKING_CODES)}` mean that the store can't be used at all: they
+fail `store_readable`, which blocks. Every other one costs only what it names and belongs to `store_integrity`; the
+healthy rest is computed. The examples are findings on a tiny store that was damaged in this one way.
+
+| code | what is wrong | severity | for example | how to fix |
+|---|---|---|---|---|"""
+    ]
+    for code, rule in STORE_RULES.items():
+        found = _example(code)
+        example = f"{found.where}: {found.text}"
+        lines.append(
+            f"| `{code}` | {_first_paragraph(rule.__doc__)} | {found.severity} | {cell(example)} "
+            f"| {cell(found.how_to_fix)} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _example(code: str) -> Finding:
+    """What a store says that was damaged in the way that the rule `code` is about."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = VinOfflineStoreConfig(tiny_store(Path(folder), 11))
+        before = capture(config) if code == "generation_changed" else None
+        CORRUPTORS[code](config.store_dir)
+        found = next(one for one in check_store(config, expected=before) if one.code == code)
+        text = _OF_THIS_RUN.sub("...", found.text.replace(folder, ""))
+        return replace(found, text=text, where=found.where.replace(folder, ""))
+
+
 def _codes(codes: Iterable[str]) -> str:
     return ", ".join(f"`{code}`" for code in sorted(codes))
 
 
-PAGES: dict[str, Callable[[], str]] = {"configuration.md": configuration, "dms-rules.md": cache_rules}
+PAGES: dict[str, Callable[[], str]] = {
+    "configuration.md": configuration,
+    "dms-rules.md": cache_rules,
+    "vin-rules.md": store_rules,
+}
 
 
 def main() -> None:

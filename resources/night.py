@@ -51,6 +51,12 @@ class _Asset:
     def failing(self) -> list[CheckState]:
         return [state for state in self.states if state.outcome is Outcome.FAILED]
 
+    def absent(self) -> list[str]:
+        """Partitions that were never materialised, in a sentence; empty without any."""
+        found = [key for key in self.partitions if key not in self.materialised]
+        more = f" and {figures.count(len(found) - 3)} more" if len(found) > 3 else ""
+        return [f"never materialised for {', '.join(found[:3])}{more}"] if found else []
+
     def order(self) -> list[str | None]:
         """Its partitions (None: the asset as a whole) with the ones that have most failing checks first."""
         bad = Counter(state.partition for state in self.failing)
@@ -78,7 +84,7 @@ def night_report(
     assets = [_asset(instance, graph.get(key)) for graph in locations.values() for key in graph.toposorted_asset_keys]
     told = [one for one in assets if one.states or one.materialised or one.partitions]
     missing = [f"code location {name}: {why}" for name, why in (broken or {}).items()]
-    missing += [f"{one.name}: {text}" for one in told for text in _unanswered(instance, one)]
+    missing += [f"{one.name}: {text}" for one in told for text in (*one.absent(), *_unanswered(instance, one))]
     sections = [_section(instance, one, webserver_url) for one in told]
     failed = _failed_runs(instance, made)
     sections += [failed] if failed.tables else []
@@ -96,7 +102,7 @@ def _asset(instance: dg.DagsterInstance, node: BaseAssetNode) -> _Asset:
         keys = definition.get_partition_keys()
     materialised: dict[str | None, int] = {}
     if definition is not None:
-        materialised |= history.latest_materialisations(instance, node.key)
+        materialised.update(history.latest_materialisations(instance, node.key))
     elif event := instance.get_latest_materialization_event(node.key):
         materialised[None] = int(event.timestamp)
     states = history.check_states(instance, node.check_keys) if node.check_keys else []
@@ -155,10 +161,10 @@ def _section(instance: dg.DagsterInstance, asset: _Asset, base: str) -> Section:
     failing = len(asset.failing)
     numbers: list[Number] = []
     if asset.partitioned:
-        absent = [key for key in asset.partitions if key not in asset.materialised]
-        done = f"{figures.count(len(asset.partitions) - len(absent))} of {figures.count(len(asset.partitions))}"
-        note = f"not yet: {', '.join(absent[:3])}{' ...' if len(absent) > 3 else ''}" if absent else ""
-        numbers.append(Number("partitions materialised", done, note, State.WARN if absent else State.OK))
+        done = len(set(asset.partitions) & set(asset.materialised))
+        state = State.OK if done == len(asset.partitions) else State.WARN
+        text = f"{figures.count(done)} of {figures.count(len(asset.partitions))}"
+        numbers.append(Number("partitions materialised", text, "; ".join(asset.absent()), state))
     if asset.states:
         passing = f"{figures.count(len(asset.states) - failing)} of {figures.count(len(asset.states))}"
         numbers.append(Number("check results that pass", passing, state=State.ERROR if failing else State.OK))
