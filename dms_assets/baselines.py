@@ -10,7 +10,6 @@ and the sha256 of its weights, nothing else.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -18,10 +17,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
 
+from dms_assets.contract import FRAMES, WINDOWS, RouteNameError
 from dms_assets.extraction.extractor import EXTERNAL, ExtractorError, check_options
+from dms_assets.routes import check_baseline
 
-FRAMES, WINDOWS = "route_frames", "route_windows"
-BASELINE_NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
 _KINDS = {"frames": FRAMES, "windows": WINDOWS}
 
 
@@ -238,11 +237,12 @@ def _overridden(baseline: Baseline, entry: Mapping[str, Any]) -> Baseline:
 
 
 def _added(name: str, entry: Mapping[str, Any]) -> Baseline:
-    if not isinstance(name, str) or not BASELINE_NAME.fullmatch(name):
-        raise BaselineConfigError(f"baselines.{name}: a name has lower-case letters, digits and '_' only")
     parsed = _parsed(_Entry, name, entry)
     try:
+        check_baseline(name)
         check_options(parsed.extractor, parsed.options)
+    except RouteNameError as error:
+        raise BaselineConfigError(f"baselines.{name}: {error}") from error
     except ExtractorError as error:
         raise BaselineConfigError(f"baselines.{name}.extractor: {error}") from error
     except ValidationError as error:
