@@ -26,11 +26,10 @@ OK, NO_BOX, NO_FRAME, NO_FACE, NON_FINITE = FAIL_CODES
 
 @dataclass(slots=True)
 class Timing:
-    """What one block cost: milliseconds per frame, and the size of the frames."""
+    """What one block cost: milliseconds per frame, since when."""
 
     decode_ms: list[float] = field(default_factory=list)
     infer_ms: list[float] = field(default_factory=list)
-    native_wh: tuple[int, int] | None = None
     since: float = field(default_factory=time.perf_counter)
 
     def runtime(self) -> dict[str, Any]:
@@ -68,10 +67,11 @@ def whole(image: Image) -> Box:
 
 
 class Block(Protocol):
-    """Collects frames until it is cut."""
+    """Collects frames until it is cut. `ticks` are those added since the last cut."""
 
     ticks: list[int]
     timing: Timing
+    native_wh: tuple[int, int] | None
     failed: Counter[str]
     rows: int
 
@@ -100,6 +100,7 @@ class FrameBlock:
 
     def __init__(self, uid: str, extractor: FrameExtractor, boxes: BoxSource) -> None:
         self._uid, self._extractor, self._boxes = uid, extractor, boxes
+        self.native_wh: tuple[int, int] | None = None
         self.failed: Counter[str] = Counter()
         self.rows = 0
         self._start()
@@ -115,7 +116,7 @@ class FrameBlock:
         """Extract one tick's row; an image of None is a frame that could not be had."""
         code, box, feat = NO_FRAME, self._boxes.known(2 * tick), None
         if image is not None:
-            self.timing.native_wh = image.shape[1], image.shape[0]
+            self.native_wh = image.shape[1], image.shape[0]
             code, box, feat = self._extract(tick, image)
         self.ticks.append(tick)
         self._fail.append(code)
@@ -178,12 +179,14 @@ class WindowBlock:
         self._uid, self._extractor, self._boxes, self._len = uid, extractor, boxes, win_len
         self._todo = set(expand(todo).tolist())
         self._recent: deque[tuple[int, int, Any]] = deque(maxlen=win_len)  # tick, code, prepared frame
+        self.native_wh: tuple[int, int] | None = None
         self.failed: Counter[str] = Counter()
         self.rows = 0
         self._start()
 
     def _start(self) -> None:
-        self.ticks: list[int] = [tick for tick, _, _ in self._recent]
+        self.ticks: list[int] = []
+        self._before = [tick for tick, _, _ in self._recent]
         self.timing = Timing()
         self._ends: list[int] = []
         self._emb: list[NDArray[np.float16] | None] = []
@@ -195,7 +198,7 @@ class WindowBlock:
         code, prepared = NO_FRAME, None
         since = time.perf_counter()
         if image is not None:
-            self.timing.native_wh = image.shape[1], image.shape[0]
+            self.native_wh = image.shape[1], image.shape[0]
             box, _ = self._boxes.given(2 * tick, image)
             code = NO_BOX
             if box is not None:
@@ -231,7 +234,7 @@ class WindowBlock:
             emb=emb,
             win_valid=np.array([one is not None for one in self._emb], np.bool_),
             win_len=self._len,
-            spans=from_ticks(np.array(self.ticks, np.int64)),
+            spans=from_ticks(np.array([*self._before, *self.ticks], np.int64)),
             meta=dict(meta),
             runtime=self.timing.runtime(),
         )

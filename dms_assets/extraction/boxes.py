@@ -69,9 +69,7 @@ def load_boxes(root: FileRoot, uid: str) -> PoseBoxes | None:
         try:
             container = open_container(file.fileno(), name, whole=True)
             members: dict[str, NDArray[Any]] = {
-                member: np.array(container.array(member))
-                for member in _MEMBERS
-                if member in container.members
+                member: np.array(container.array(member)) for member in _MEMBERS if member in container.members
             }
         except CacheUnreadableError as error:
             raise BoxesError(f"pose cache {error}; make it anew") from error

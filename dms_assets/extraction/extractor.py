@@ -110,7 +110,7 @@ def find(name: str) -> Any:
         if name in _BUILT_IN:
             module, _, attribute = _BUILT_IN[name].partition(":")
             return getattr(importlib.import_module(module), attribute)
-    except ImportError as error:
+    except (ImportError, AttributeError) as error:
         raise ExtractorError(f"{name!r} can't be imported ({error}); install what it needs") from error
     raise ExtractorError(f"{name!r} is not known; there are: {', '.join(names())}")
 
@@ -122,7 +122,7 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
         ExtractorError: as `find`.
         pydantic.ValidationError: an option is unknown, missing or wrong.
     """
-    model: type[BaseModel] = NoOptions if name == EXTERNAL else find(name).Options
+    model: type[BaseModel] = NoOptions if name == EXTERNAL else getattr(find(name), "Options", NoOptions)
     model.model_validate(dict(options))
 
 

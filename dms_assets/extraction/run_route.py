@@ -139,6 +139,12 @@ def _merged(earlier: Cache, later: Cache) -> Cache:
     return earlier.merged_with(later)  # type: ignore[arg-type]  # another kind is refused by `merged_with`
 
 
+def _continues(earlier: dict[str, Any], later: dict[str, Any]) -> bool:
+    """Whether two metas differ only in what changes from block to block."""
+    passing = {"written_utc", "partial", "unmet", "merged_from"}
+    return all(earlier.get(key) == later.get(key) for key in {*earlier, *later} - passing)
+
+
 class _Run:
     """One extraction: what it needs on the way, and what it counts."""
 
@@ -213,14 +219,13 @@ class _Run:
     def _meta(self, block: Block, *, more: bool) -> dict[str, Any]:
         assert self._file is not None
         extra: dict[str, Any] = {"partial": True} if more else {}
-        native = block.timing.native_wh
         return make_meta(
             self._baseline.name,
             self._extractor.model_ids,
             weight_sha256=self._baseline.weight_sha256,
             lib_versions={**self._extractor.lib_versions, "av": av.__version__, "numpy": np.__version__},
-            decode_wh=native,
-            native_wh=native,
+            decode_wh=block.native_wh,
+            native_wh=block.native_wh,
             code_sha=self._code_sha,
             code_version=self._baseline.code_version,
             video=self._file.as_meta,
@@ -239,10 +244,19 @@ class _Run:
         cache = block.cut(self._meta(block, more=more))
 
         def merge(stored: Cache | None) -> Cache:
-            meta = stored.meta if stored is not None else {}
-            unmet = updated(meta, video, tried, beyond, damaged)
-            mine = dataclasses.replace(cache, meta={**cache.meta, **({"unmet": unmet} if unmet else {})})
-            return mine if stored is None else _merged(stored, mine)
+            meta = {**cache.meta}
+            unmet = updated(stored.meta if stored is not None else {}, video, tried, beyond, damaged)
+            if unmet:
+                meta["unmet"] = unmet
+            if stored is None:
+                return dataclasses.replace(cache, meta=meta)
+            if meta["native_wh"] is None:  # no frame of this block could be decoded
+                meta |= {key: stored.meta.get(key) for key in ("native_wh", "decode_wh")}
+            merged = _merged(stored, dataclasses.replace(cache, meta=meta))
+            if _continues(stored.meta, meta):
+                # Blocks of one origin are one entry of the history, however often the run was interrupted.
+                merged.meta = {**meta, **{key: stored.meta[key] for key in ("merged_from",) if key in stored.meta}}
+            return merged
 
         if self._rebuild:
             self._rebuilt = merge(self._rebuilt)
