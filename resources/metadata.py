@@ -61,7 +61,8 @@ def metadata(items: Mapping[str, Any]) -> Metadata:
 def table(rows: Sequence[Mapping[str, Any]], total: int | None = None) -> dg.MetadataValue[Any]:
     """The first `MAX_ROWS` rows as a table; with more of them (`total`, default the number given) a last row says so.
 
-    Columns are the first row's keys, in its order; numbers stay numbers.
+    Columns are the first row's keys, in its order; numbers stay numbers, of six significant digits for the eye (the
+    published tables hold all of them).
     """
     total = len(rows) if total is None else total
     if not rows:
@@ -90,8 +91,8 @@ def _kind(cell: Any) -> str:
 
 
 def _cell(cell: Any) -> str | int | float | bool | None:
-    if isinstance(cell, float) and not math.isfinite(cell):
-        return str(cell)
+    if isinstance(cell, float):
+        return float(f"{cell:.6g}") if math.isfinite(cell) else str(cell)
     return cell if isinstance(cell, (str, int, float, bool, type(None))) else str(_plain(cell))
 
 

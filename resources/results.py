@@ -1,6 +1,6 @@
 """Results on disk: a JSON document, Parquet tables and figures, published as one folder per content version.
 
-Belongs here: the folder's form (`<asset>/<partition>/<version>/{result.json, <table>.parquet, <figure>.png}` with
+Belongs here: the folder's form (`<asset>/<partition>/<version>/{result.json, <table>.parquet, <figure>.svg}` with
 `latest` on the newest), the digest that names it, and the removal of old versions. Does not belong here: what is in
 a result. A run that fails leaves the previous result, and readers see one or the other, whole.
 """

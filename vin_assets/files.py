@@ -18,8 +18,8 @@ from resources import results
 from resources.config import Settings, VinSettings
 from resources.files import FileRoot
 from resources.partitions import is_partition_key
-from vin_assets.published import load_stats
-from vin_assets.vin_store.results import VinOfflineDatasetStats
+from vin_assets.published import load_coverage, load_stats
+from vin_assets.vin_store.results import VinOfflineCoverageStats, VinOfflineDatasetStats
 from vin_assets.vin_store.store import VinOfflineStoreConfig
 
 
@@ -109,6 +109,14 @@ class VinFiles:
         try:
             return load_stats(folder)
         except (OSError, ValueError, KeyError):
+            return None
+
+    def previous_coverage(self, store: str) -> VinOfflineCoverageStats | None:
+        """The coverage published last for `store`; None when there is none, or of an earlier form."""
+        try:
+            document = self.latest("store_coverage", store)
+            return None if document is None else load_coverage(document)
+        except (OSError, ValueError):
             return None
 
     def tar_index(self) -> FileRoot:

@@ -68,10 +68,8 @@ def store_stats(files: VinFiles, store: str) -> Iterator[Happened]:
     drawn = figures.statistics_figures(stats, previous)
     document = stats_document(stats, request.digest())
     published = files.publish("store_stats", store, document, stats_tables(stats), _files(drawn))
-    told = _stats_metadata(stats) | {
-        "figures": dg.MetadataValue.md(markdown(list(drawn.values()))),
-        "result": published.folder,
-    }
+    shown = {"figures": dg.MetadataValue.md(markdown(list(drawn.values()))), "result": published.folder}
+    told = shown | _stats_metadata(stats)
     yield Materialised(STORE_STATS, store, published.version, told)
     yield labels_usable(files, store, document)
     yield _generation(store, request.digest(), request.digest())
@@ -148,12 +146,11 @@ def store_coverage(files: VinFiles, store: str) -> Iterator[Happened]:
         raise PartitionFailedError(str(error)) from error
     document = plain(coverage) | {"raw_version": version}
     opened = document.pop("tars_opened")
-    before = files.latest("store_coverage", store)
-    drawn = figures.coverage(coverage, load_coverage(before) if before else None)
+    drawn = figures.coverage(coverage, files.previous_coverage(store))
     tables = {"scenes": frame(coverage.per_scene)}
     published = files.publish("store_coverage", store, document, tables, _files({"coverage": drawn}))
-    told = _coverage_metadata(coverage) | {"tars_opened": opened, "result": published.folder}
-    told["figures"] = dg.MetadataValue.md(markdown([drawn]))
+    shown = {"figures": dg.MetadataValue.md(markdown([drawn])), "result": published.folder}
+    told = shown | _coverage_metadata(coverage) | {"tars_opened": opened}
     yield Materialised(STORE_COVERAGE, store, published.version, told)
     yield raw_coverage(files, store, document)
     yield tars_readable(files, store, document)

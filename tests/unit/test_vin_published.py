@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from resources.config import load_settings
 from resources.files import FileRoot
 from resources.results import publish
+from vin_assets.files import VinFiles
 from vin_assets.published import load_coverage, load_stats, stats_document, stats_tables
 from vin_assets.vin_store.diagnostics import VinOfflineCoverageStats, collect_vin_offline_dataset_stats
 from vin_assets.vin_store.result_json import from_json, to_plain
@@ -29,3 +31,12 @@ def test_coverage_is_read_back_and_newer_keys_are_left_out() -> None:
     data = (GOLDEN / "tiny_v11.coverage.json").read_bytes()
     expected = from_json(VinOfflineCoverageStats, data)
     assert load_coverage({**json.loads(data), "raw_version": "x"}) == expected
+
+
+def test_an_earlier_form_of_a_result_is_no_result_before_and_costs_nothing(tmp_path: Path) -> None:
+    files = VinFiles(load_settings().model_copy(update={"output_root": tmp_path}))
+    assert files.previous_coverage("a") is None
+    files.publish("store_coverage", "a", {"coverage": "much"}, {}, {})
+    files.publish("store_stats", "a", {"rows": 3}, {}, {})
+    assert files.previous_coverage("a") is None
+    assert files.previous_stats("a") is None
