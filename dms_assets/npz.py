@@ -276,7 +276,7 @@ def _read_directory(box: Container, needed: Collection[str]) -> None:
         flags, method, crc, packed, size = entry[3], entry[4], entry[7], entry[8], entry[9]
         name_length, skip, offset = entry[10], entry[10] + entry[11] + entry[12], entry[16]
         raw_name = bytes(directory[at + _CENTRAL.size : at + _CENTRAL.size + name_length])
-        name = raw_name.decode("utf-8" if flags & 0x800 else "cp437", "replace")
+        name = raw_name.decode("utf-8" if flags & 0x800 else "latin1", "replace")
         at += _CENTRAL.size + skip
         key = name.removesuffix(".npy")
         if key in box.members:

@@ -22,7 +22,7 @@ UID = "a2a0ccea32023010_2023-07-27--13-01-19"
 
 
 def meta(baseline: str = "flow", **extra: Any) -> dict[str, Any]:
-    return make_meta(
+    made = make_meta(
         baseline,
         ["model"],
         {"model.onnx": "a" * 64},
@@ -30,8 +30,9 @@ def meta(baseline: str = "flow", **extra: Any) -> dict[str, Any]:
         (640, 400),
         (1928, 1208),
         "b" * 64,
-        **{"code_version": "1", "written_utc": "2026-01-01T00:00:00Z", **extra},
+        code_version="1",
     )
+    return {**made, "written_utc": "2026-01-01T00:00:00Z", **extra}
 
 
 def frames(

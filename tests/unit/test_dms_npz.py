@@ -56,7 +56,7 @@ def load_with_little_memory(path: Path) -> subprocess.CompletedProcess[str]:
         "    print(error)\n"
         "else:\n"
         "    print('loaded')\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+        "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=False, cwd=ROOT
