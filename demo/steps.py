@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import dagster as dg
 
+from resources.partitions import ranges
+
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
@@ -17,18 +19,6 @@ class Step:
     job: str
     partitions: Sequence[str]
     why: str
-
-
-def ranges(keys: Sequence[str], wanted: Sequence[str]) -> list[tuple[str, str]]:
-    """`wanted` as ranges of keys that are neighbours in `keys` (Dagster's order: that of adding)."""
-    chosen = set(wanted)
-    found: list[tuple[str, str]] = []
-    previous = None
-    for key in keys:
-        if key in chosen:
-            found.append((found.pop()[0] if previous in chosen and found else key, key))
-        previous = key
-    return found
 
 
 def execute(instance: dg.DagsterInstance, defs: dg.Definitions, step: Step, keys: Sequence[str]) -> int:

@@ -37,13 +37,15 @@ class Watched:
     """What one location's sensor watches.
 
     `checks` are given in causal order: an earlier one is nearer to the cause. While a `blocking` one fails, anything
-    else on the same partition and family follows from it. `partitions` is the name of the dynamic partitions whose
-    keys are watched. `neighbour` is the other location, whose alert sensor is expected to tick.
+    else on the same partition and family follows from it. `whole` are those without partitions: what a run over
+    several partitions says in sum of the others is no answer of its own. `partitions` is the name of the dynamic
+    partitions whose keys are watched. `neighbour` is the other location, whose alert sensor is expected to tick.
     """
 
     location: str
     checks: Sequence[dg.AssetCheckKey]
     blocking: Collection[dg.AssetCheckKey] = ()
+    whole: Collection[dg.AssetCheckKey] = ()
     partitions: str | None = None
     neighbour: str | None = None
 
@@ -129,6 +131,8 @@ class Watcher:
             return
         after = min([memory.cursor - _OVERLAP, *(first - 1 for first in memory.unanswered.values())])
         states = history.check_states(self._instance, watched.checks, after=max(after, 0))
+        whole = {(key.asset_key.to_user_string(), key.name) for key in watched.whole}
+        states = [s for s in states if (s.partition is None) == ((s.asset, s.check) in whole)]
         if known is not None:
             states = [state for state in states if state.partition is None or state.partition in known]
         planned = {state.run_id for state in states if state.outcome is Outcome.PLANNED}

@@ -129,14 +129,26 @@ def _target(
     )
 
 
-def report(instance: dg.DagsterInstance, happened: Iterable[Happened]) -> int:
-    """Record outside any run, as for files that other programs wrote; the number of events written."""
+def report(instance: dg.DagsterInstance, happened: Iterable[Materialised]) -> int:
+    """Record materialisations outside any run, as of stores that other programs wrote; the number of events written.
+
+    Only materialisations: Dagster's database takes one evaluation of a check and partition outside runs, and refuses
+    the second. What other programs' files mean for the checks is recorded by a job, with `record`.
+    """
     count = 0
     for item in happened:
-        event = materialisation(item) if isinstance(item, Materialised) else evaluation(instance, item)
-        instance.report_runless_asset_event(event)
+        instance.report_runless_asset_event(materialisation(item))
         count += 1
     return count
+
+
+def record(context: dg.OpExecutionContext, happened: Iterable[Happened]) -> Iterator[dg.AssetMaterialization]:
+    """Record what was found, of any asset, as part of an op's run; the op (declared with `out={}`) yields from it."""
+    for item in happened:
+        if isinstance(item, Materialised):
+            yield materialisation(item)
+        else:
+            context.log_event(evaluation(context.instance, item))  # type: ignore[arg-type] # its signature lags behind
 
 
 def run_partitions(

@@ -6,7 +6,7 @@ import dagster as dg
 
 from resources.config import ConfigurationError, Settings, settings_or_defaults
 from resources.configuration_check import configuration_check
-from vin_assets import outcomes
+from vin_assets import automation, outcomes
 from vin_assets.assets import ASSETS
 from vin_assets.checks import CHECKS
 from vin_assets.files import VinFiles
@@ -20,8 +20,14 @@ def build_defs(settings: Settings | None = None) -> dg.Definitions:
         settings, error = settings_or_defaults()
     return dg.Definitions(
         assets=ASSETS,
-        asset_checks=[*CHECKS, configuration_check(outcomes.OFFLINE_STORE, [error] if error else [])],
-        jobs=JOBS,
+        asset_checks=[
+            *CHECKS,
+            *automation.CHECKS,
+            configuration_check(outcomes.OFFLINE_STORE, [error] if error else []),
+        ],
+        jobs=[*JOBS, *automation.JOBS],
+        sensors=automation.sensors(settings),
+        schedules=automation.schedules(settings),
         resources={"vin_files": VinFiles(settings)},
         executor=dg.in_process_executor,
     )

@@ -18,7 +18,7 @@ from resources.findings import Finding, Severity
 from resources.metadata import table
 from resources.results import plain
 from vin_assets import figures
-from vin_assets.changes import raw_version
+from vin_assets.changes import raw_version, store_version
 from vin_assets.files import StoreNameError, VinFiles
 from vin_assets.published import frame, load_coverage, stats_document, stats_tables
 from vin_assets.vin_store import integrity, judgement
@@ -183,12 +183,13 @@ def tars_readable(_files: VinFiles, store: str, document: Mapping[str, Any]) -> 
 
 
 def store_readable(files: VinFiles, store: str) -> Checked:
-    """The check whether a store can be used at all; reads metadata only."""
+    """The check whether a store can be used at all; reads metadata only. `store_version` says what it was about."""
     try:
         found = integrity.check_readable(files.store(store))
     except StoreNameError as error:
         found = [_missing(error)]
-    return Checked.of_findings(OFFLINE_STORE, STORE_READABLE, store, found)
+    shown = {"store_version": store_version(files, store)}
+    return Checked.of_findings(OFFLINE_STORE, STORE_READABLE, store, found, None, shown)
 
 
 def store_integrity(files: VinFiles, store: str) -> Checked:

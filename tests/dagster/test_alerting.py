@@ -24,7 +24,7 @@ from tests.dagster.servers import Webhook, webhook
 
 ASSET = dg.AssetKey(["dms", "toy", "route_cache"])
 CHECKS = [dg.AssetCheckKey(ASSET, name) for name in ("cache_valid", "span_coverage")]
-WATCHED = Watched("dms_assets.definitions", CHECKS, CHECKS[:1], "uid", "vin_assets.definitions")
+WATCHED = Watched("dms_assets", CHECKS, CHECKS[:1], (), "uid", "vin_assets")
 NOON = time.time()
 
 uid = dg.DynamicPartitionsDefinition(name="uid")
@@ -47,7 +47,7 @@ def settings(hook: Webhook, tmp_path: Path) -> AlertSettings:
     )
 
 
-def answer(instance: dg.DagsterInstance, partition: str, check: str, passed: bool, run_id: str = "") -> None:
+def answer(instance: dg.DagsterInstance, partition: str | None, check: str, passed: bool, run_id: str = "") -> None:
     event = AssetCheckEvaluation(
         asset_key=ASSET,
         check_name=check,
@@ -115,7 +115,7 @@ def test_two_hundred_failures_at_once_are_one_message(
 ) -> None:
     names = [f"r{number:03}" for number in range(200)]
     instance.add_dynamic_partitions("uid", names)
-    for name in names:
+    for name in (*names, None):
         answer(instance, name, "cache_valid", False, "one-run")
     for step in range(3):
         tick(instance, WATCHED, settings, now=NOON + 30 * step)
@@ -152,7 +152,7 @@ def test_what_could_not_run_is_told_on_its_partition_and_the_failed_run_adds_not
     for step in range(3):
         tick(instance, WATCHED, settings, now=now + 30 * step)
     (message,) = hook.messages()
-    assert hook.received[0]["title"] == "dms_assets.definitions: 2 new"
+    assert hook.received[0]["title"] == "dms_assets: 2 new"
     assert "ERROR could not run  dms/toy/route_cache [bad] cache_valid" in message
     assert "OSError: no such camera" in message
     assert "ERROR could not run  dms/toy/route_cache [unreadable] cache_valid" in message
@@ -207,7 +207,7 @@ def test_a_sensor_in_error_and_the_other_location_gone_silent_are_told(
     instance: dg.DagsterInstance, hook: Webhook, settings: AlertSettings
 ) -> None:
     settings = settings.model_copy(update={"watch_s": 100})
-    own, other = WATCHED.location, "vin_assets.definitions"
+    own, other = WATCHED.location, "vin_assets"
     put_tick(instance, own, "partition_sync", NOON, "root is empty")
     put_tick(instance, own, sensor_name(own), NOON, "the webhook is down: the other location's part to tell")
     for step in range(12):
@@ -219,18 +219,15 @@ def test_a_sensor_in_error_and_the_other_location_gone_silent_are_told(
     titles = [item["title"].split(": ")[1] for item in hook.received]
     assert titles == ["1 new", "1 recovered", "1 new", "1 recovered"]
     assert "root is empty" in hook.messages()[0]
-    assert (
-        "http://127.0.0.1:9/locations/__repository__@dms_assets.definitions/sensors/partition_sync"
-        in hook.messages()[0]
-    )
-    assert "code location down  vin_assets.definitions" in hook.messages()[2]
+    assert "http://127.0.0.1:9/locations/__repository__@dms_assets/sensors/partition_sync" in hook.messages()[0]
+    assert "code location down  vin_assets" in hook.messages()[2]
 
 
 def test_after_everything_was_down_the_other_location_gets_time_to_come_back(
     instance: dg.DagsterInstance, hook: Webhook, settings: AlertSettings
 ) -> None:
     settings = settings.model_copy(update={"watch_s": 100})
-    put_tick(instance, "vin_assets.definitions", sensor_name("vin_assets.definitions"), NOON, None)
+    put_tick(instance, "vin_assets", sensor_name("vin_assets"), NOON, None)
     tick(instance, WATCHED, settings, now=NOON)
     for step in range(3):
         tick(instance, WATCHED, settings, now=NOON + 9000 + 30 * step)

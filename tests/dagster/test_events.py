@@ -10,11 +10,13 @@ from resources.events import (
     Happened,
     Materialised,
     PartitionFailedError,
+    record,
     report,
     run_checks,
     run_partitions,
 )
 from resources.findings import Finding, Severity
+from resources.history import data_versions
 
 UIDS = dg.DynamicPartitionsDefinition(name="uid")
 CACHE, SUMMARY = dg.AssetKey(["dms", "toy", "route_cache"]), dg.AssetKey(["dms", "toy", "route_summary"])
@@ -111,20 +113,36 @@ def test_a_check_executed_alone_lands_on_its_partitions(instance: dg.DagsterInst
     assert states(instance) == {None: "FAILED", "a": "SUCCEEDED", "b": "SUCCEEDED", "c": "FAILED", "d": "SUCCEEDED"}
 
 
-def test_what_other_programs_wrote_is_reported_outside_runs(instance: dg.DagsterInstance) -> None:
+def test_what_other_programs_wrote_is_recorded_by_a_job_as_often_as_it_changes(instance: dg.DagsterInstance) -> None:
     finding = Finding("t_grid", Severity.WARN, "c.npz", "3 rows off the grid", "extract again", 3, ("row 1",))
     happened: list[Happened] = [
         Materialised(CACHE, "c", "digest", {"n": 5}),
         Checked.of_findings(CACHE, "valid", "c", [finding], {"tolerance_s": 0.001}),
     ]
-    assert report(instance, happened) == 2
+
+    @dg.op(out={})
+    def adopt(context: dg.OpExecutionContext) -> Iterator[dg.AssetMaterialization]:
+        yield from record(context, happened)
+
+    @dg.job
+    def reconcile() -> None:
+        adopt()
+
+    for _ in range(2):
+        assert reconcile.execute_in_process(instance=instance).success
     assert instance.get_materialized_partitions(CACHE) == {"c"}
     assert states(instance) == {"c": "FAILED"}
-    record = instance.event_log_storage.get_asset_check_execution_history(dg.AssetCheckKey(CACHE, "valid"), 1)[0]
-    assert record.event is not None
-    assert record.event.dagster_event is not None
-    data = record.event.dagster_event.asset_check_evaluation_data
+    row = instance.event_log_storage.get_asset_check_execution_history(dg.AssetCheckKey(CACHE, "valid"), 1)[0]
+    assert row.event is not None
+    assert row.event.dagster_event is not None
+    data = row.event.dagster_event.asset_check_evaluation_data
     assert data.severity == dg.AssetCheckSeverity.WARN
     assert data.metadata["how_to_fix"].value == "- extract again"
     assert data.metadata["threshold_tolerance_s"].value == 0.001
     assert data.metadata["samples"].value == [{"code": "t_grid", "first": ["row 1"], "truncated": True}]
+
+
+def test_a_materialisation_is_reported_outside_runs_too(instance: dg.DagsterInstance) -> None:
+    for version in ("one", "two"):
+        assert report(instance, [Materialised(CACHE, "c", version)]) == 1
+    assert data_versions(instance, CACHE) == {"c": "two"}

@@ -10,10 +10,11 @@ import dagster as dg
 import pytest
 
 from demo import vin
-from demo.steps import Step, execute, ranges
+from demo.steps import Step, execute
 from resources import history
 from resources.config import Settings, VinSettings
 from resources.events import report
+from resources.partitions import ranges
 from vin_assets import changes, outcomes
 from vin_assets.definitions import build_defs
 from vin_assets.files import StoreNameError, VinFiles
