@@ -7,8 +7,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.belief import compare
 from resources.attempts import Book, Work, choose
+from resources.belief import compare
 from resources.partitions import ranges
 
 
