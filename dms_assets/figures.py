@@ -17,8 +17,10 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
-from dms_assets.contract import HZ
-from dms_assets.spans import Ticks, count_ticks
+from dms_assets.cache_schema import RouteCache, WindowCache
+from dms_assets.contract import FAIL_CODES, HZ
+from dms_assets.plan import RoutePlan
+from dms_assets.spans import Ticks, count_ticks, minus, runs_of_ticks
 from resources import figures as style
 
 # One look per state of the plan, best first. Every state differs from its neighbours in lightness or hatch as well.
@@ -31,12 +33,15 @@ STATE_COLOURS: dict[str, tuple[str, str]] = {
     "absent": (style.ORANGE, ""),
     "invalid": (style.VERMILION, "xxxx"),
     "unreadable": (style.BLACK, ""),
+    "settling": (style.GREEN, "...."),
+    "inaccessible": (style.MUTED, "xxxx"),
 }
 FAIL_COLOURS: dict[str, tuple[str, str]] = {
     "no_box": (style.ORANGE, ""),
     "no_frame": (style.PURPLE, "////"),
     "no_face": (style.SKY, ""),
     "non_finite": (style.BLACK, ""),
+    "invalid_window": (style.VERMILION, "...."),
 }
 _MANY_ROUTES = 40
 _LEVELS = 50
@@ -58,6 +63,25 @@ class RouteTimeline:
     missing: Ticks
     unmeetable: Ticks
     failed: Mapping[str, Ticks] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, plan: RoutePlan, wanted: Ticks, cache: RouteCache | WindowCache | None) -> RouteTimeline:
+        """The timeline of a plan, the `wanted` runs it was made for, and the stored cache (None: nothing usable)."""
+        covered = minus(minus(wanted, plan.missing), plan.beyond)
+        return cls(plan.uid, plan.baseline, wanted, covered, plan.missing, plan.beyond, _failed(cache))
+
+
+def _failed(cache: RouteCache | WindowCache | None) -> dict[str, Ticks]:
+    """Runs of failed rows by the name of their code; windows have no codes."""
+    if cache is None:
+        return {}
+    if isinstance(cache, WindowCache):
+        return {"invalid_window": _runs(cache.win_t_end[~cache.win_valid])}
+    return {name: _runs(cache.t[cache.fail == code]) for code, name in FAIL_CODES.items() if code}
+
+
+def _runs(seconds: NDArray[np.float32]) -> Ticks:
+    return runs_of_ticks(np.rint(seconds.astype(np.float64) * HZ))
 
 
 @dataclass(frozen=True, slots=True)

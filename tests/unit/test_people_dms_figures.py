@@ -7,7 +7,10 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
 from dms_assets import figures
+from dms_assets.cache_schema import RouteCache, WindowCache, synthetic_route_cache
+from dms_assets.contract import FRAMES, WINDOWS
 from dms_assets.figures import ChannelHistogram, RouteTimeline
+from dms_assets.plan import RoutePlan, State, Work
 from resources import figures as style
 
 NONE = np.zeros((0, 2), np.int64)
@@ -76,6 +79,26 @@ def test_a_route_of_which_nothing_is_wanted_says_so() -> None:
     figure = figures.route_timeline(_timeline(wanted=NONE, covered=NONE, missing=NONE, unmeetable=NONE, failed={}))
     assert _subtitle(figure) == "dongle_1: nothing is wanted"
     assert not figure.axes[0].collections
+
+
+@pytest.mark.parametrize("kind", [FRAMES, WINDOWS])
+def test_a_timeline_of_a_plan_and_its_cache_splits_what_is_wanted_and_shows_failed_rows(kind: str) -> None:
+    frames = synthetic_route_cache(t1=10.0, invalid_frac=0.0)
+    frames.fail[3:6], frames.valid[3:6] = 3, False
+    cache: RouteCache | WindowCache = frames
+    if kind == WINDOWS:
+        times = np.arange(15, 101, dtype=np.int64) / 10
+        valid = ~((times >= 2.0) & (times < 2.5))
+        cache = WindowCache("r", times.astype(np.float32), np.zeros((86, 2), np.float16), valid, 16, frames.spans)
+    plan = RoutePlan(
+        "facemesh", "r", State.PARTIAL, False, Work.EXTRACT, False, _runs((101, 110)), _runs((150, 159)), 130, ""
+    )
+    timeline = RouteTimeline.of(plan, _runs((0, 110), (150, 159)), cache)
+    assert timeline.covered.tolist() == [[0, 100]]
+    assert {name: runs.tolist() for name, runs in timeline.failed.items() if len(runs)} == (
+        {"no_face": [[3, 5]]} if kind == FRAMES else {"invalid_window": [[20, 24]]}
+    )
+    assert figures.route_timeline(timeline).axes[0].collections
 
 
 def test_failure_shares_are_of_the_stored_rows_and_add_up() -> None:

@@ -3,7 +3,8 @@
 import pytest
 
 from dms_assets.contract import FAIL_CODES
-from dms_assets.figures import FAIL_COLOURS
+from dms_assets.figures import FAIL_COLOURS, STATE_COLOURS
+from dms_assets.plan import State
 from dms_assets.validation import RULES
 from docs import generate
 
@@ -28,4 +29,8 @@ def test_every_rule_of_a_cache_says_when_it_holds_and_what_to_do() -> None:
 
 
 def test_every_failure_code_has_a_colour() -> None:
-    assert list(FAIL_COLOURS) == [name for code, name in FAIL_CODES.items() if code]
+    assert list(FAIL_COLOURS) == [*(name for code, name in FAIL_CODES.items() if code), "invalid_window"]
+
+
+def test_every_state_of_a_plan_has_a_colour() -> None:
+    assert set(STATE_COLOURS) == set(State)
