@@ -24,8 +24,8 @@ from numpy.typing import ArrayLike
 from dms_assets import rules, spans, validation
 from dms_assets.baselines import Baseline
 from dms_assets.cache_file import Header
-from dms_assets.cache_schema import code_sha256
-from dms_assets.cache_store import CacheStore
+from dms_assets.cache_schema import RouteCache, code_sha256
+from dms_assets.cache_store import CacheStore, Judgement
 from dms_assets.contract import FRAMES, HZ, CacheInvalidError, CacheUnreadableError
 from dms_assets.extraction.video import VideoFile, list_videos
 from dms_assets.merging import provenance_differences
@@ -202,7 +202,7 @@ def _state(
             return State.INVALID, f"breaks {', '.join(stored.invalid)}"
         if stored.header.kind != baseline.kind:
             return State.INVALID, f"holds {stored.header.kind}, but the baseline makes {baseline.kind}"
-        if differences := _stale(baseline, stored.header.meta):
+        if differences := stale(baseline, stored.header.meta):
             return State.STALE, f"made with {'; '.join(differences)}"
         if rows_lacking := _rows_lacking(stored.header):
             return State.PARTIAL, f"{rows_lacking} ticks of its spans have no row"
@@ -217,7 +217,7 @@ def _state(
     return State.ABSENT, f"no cache; {_seconds(missing)} are wanted"
 
 
-def _stale(baseline: Baseline, meta: Mapping[str, Any]) -> list[str]:
+def stale(baseline: Baseline, meta: Mapping[str, Any]) -> list[str]:
     """How the stored provenance differs from what the registry declares; what it does not declare is not compared."""
     declared: dict[str, Any] = {"code_version": baseline.code_version or None, "weight_sha256": baseline.weight_sha256}
     if baseline.external and not baseline.weights:
@@ -261,15 +261,22 @@ def _work(
     return due, ""
 
 
+def seen(judged: Judgement) -> Stored:
+    """What a full reading of a cache file means for planning."""
+    cache = judged.cache
+    if cache is None:
+        return Stored(judged.identity, unreadable=judged.findings[0].text)
+    if invalid := spoiling(judged.findings):
+        return Stored(judged.identity, invalid=invalid)
+    rows = len(cache.valid) if isinstance(cache, RouteCache) else len(cache.win_valid)
+    return Stored(judged.identity, Header(cache.uid, cache.KIND, rows, cache.spans, cache.meta))
+
+
 def look(caches: CacheStore, baseline: str, uid: str, identity: Identity, *, whole: bool = False) -> Stored:
     """What there is to know of a cache file: its header, or with `whole` every rule's verdict as well."""
     try:
         if whole:
-            judgement = caches.judge(baseline, uid)
-            if judgement.cache is None:
-                return Stored(judgement.identity, unreadable=judgement.findings[0].text)
-            if invalid := spoiling(judgement.findings):
-                return Stored(judgement.identity, invalid=invalid)
+            return seen(caches.judge(baseline, uid))
         return Stored(identity, caches.header(baseline, uid))
     except CacheUnreadableError as error:
         return Stored(identity, unreadable=str(error))

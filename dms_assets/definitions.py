@@ -1,0 +1,40 @@
+"""The entry point of the DMS code location."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from dms_assets import outcomes
+from dms_assets.assets import anchor_spans, driver_boxes, driver_video, route_assets
+from dms_assets.baselines import BUILT_IN, BaselineConfigError, registry
+from dms_assets.checks import route_checks
+from dms_assets.files import DmsFiles
+from dms_assets.jobs import route_jobs
+from resources.config import Settings, settings_or_defaults
+from resources.configuration_check import configuration_check
+
+
+def build_defs(settings: Settings | None = None) -> dg.Definitions:
+    """The definitions under `settings`; without any, those of the configuration file, which is read once."""
+    errors: list[Exception] = []
+    if settings is None:
+        settings, error = settings_or_defaults()
+        errors += [error] if error else []
+    try:
+        baselines = list(registry(settings.dms.baselines).values())
+    except BaselineConfigError as error:
+        errors.append(error)
+        baselines = list(BUILT_IN)
+    return dg.Definitions(
+        assets=[driver_video, driver_boxes, anchor_spans, *map(route_assets, baselines)],
+        asset_checks=[
+            *(check for baseline in baselines for check in route_checks(baseline)),
+            configuration_check(outcomes.ANCHOR_SPANS, errors),
+        ],
+        jobs=[job for baseline in baselines for job in route_jobs(baseline)],
+        resources={"dms_files": DmsFiles(settings)},
+        executor=dg.in_process_executor,
+    )
+
+
+defs = build_defs()
