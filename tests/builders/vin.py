@@ -1,5 +1,6 @@
 """Healthy VIN stores and raw datasets, and one corruptor per integrity rule."""
 
+import functools
 import json
 import tarfile
 from collections.abc import Callable
@@ -10,13 +11,23 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "vin"
 VERSIONS = (7, 8, 11)
 
 
+@functools.cache
+def _contents(name: str) -> list[tuple[str, bytes | None]]:
+    """The folders (None) and files of a golden tarball; kept, as hundreds of tests unpack the same."""
+    with tarfile.open(GOLDEN / f"{name}.tar.gz") as archive:
+        return [(m.name, file.read() if (file := archive.extractfile(m)) else None) for m in archive]
+
+
 def unpack(name: str, into: Path) -> Path:
     """Unpack a golden tarball; the folder it holds."""
-    into.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(GOLDEN / f"{name}.tar.gz") as archive:
-        top = archive.getnames()[0].split("/")[0]
-        archive.extractall(into, filter="data")
-    return into / top
+    contents = _contents(name)
+    for path, data in contents:
+        target = into / path
+        if data is None:
+            target.mkdir(parents=True, exist_ok=True)
+        else:
+            target.write_bytes(data)
+    return into / contents[0][0].split("/")[0]
 
 
 def tiny_store(into: Path, version: int) -> Path:
