@@ -11,9 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
-
-import numpy as np
+from typing import TypeVar
 
 from resources.files import FileRoot
 from vin_assets.vin_store.arrays import Array, ArrayError, ArrayMeta, ChunkState, read_array_meta, read_chunk
@@ -182,11 +180,3 @@ def _labels_of(
         points,
         frozenset(unread),
     )
-
-
-def finite(values: Array | None) -> list[float]:
-    """The finite ones of `values` as floats, in order."""
-    if values is None:
-        return []
-    wide: Any = np.asarray(values, np.float64).ravel()
-    return [float(value) for value in wide[np.isfinite(wide)]]

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from resources.files import FileRoot
-from vin_assets.vin_store.arrays import Array, ArrayMeta, ChunkState, read_chunk
-from vin_assets.vin_store.format import BACKBONE, COMPONENTS, ZARR_ARRAY, IndexRow, ShardSpec, compact
+from vin_assets.vin_store.arrays import ArrayMeta, ChunkState, read_chunk
+from vin_assets.vin_store.format import BACKBONE, ZARR_ARRAY, IndexRow, ShardSpec, compact
 from vin_assets.vin_store.manifest_facts import (
     batch_shapes,
     block_diagnostics,
@@ -24,14 +24,14 @@ from vin_assets.vin_store.manifest_facts import (
     numeric_bytes,
 )
 from vin_assets.vin_store.moments import Moments
-from vin_assets.vin_store.poses import POSE_KEYS, relative_poses
 from vin_assets.vin_store.results import (
     NumericSummary,
     VinOfflineBackboneDiagnostic,
     VinOfflineDatasetStats,
     VinOfflineSampleDiagnostic,
 )
-from vin_assets.vin_store.rows import RowLabels, finite, in_order, label_blocks, numeric_meta, read_labels
+from vin_assets.vin_store.rows import RowLabels, in_order, label_blocks, numeric_meta, read_labels
+from vin_assets.vin_store.series import RowSeries, Series, series_of
 from vin_assets.vin_store.store import Store
 
 _TASK_BYTES = 8 << 20  # decoded bytes of one task: large against a task's overhead, small against the memory
@@ -62,7 +62,7 @@ class _Done:
     task: _Fields | _Labels
     moments: Moments = field(default_factory=Moments)
     unread: tuple[int, ...] = ()
-    labels: tuple[RowLabels, ...] = ()
+    series: tuple[RowSeries, ...] = ()
 
 
 @dataclass(slots=True)
@@ -101,7 +101,7 @@ class _Scan:
     """What one pass over the wanted rows of each shard gathers."""
 
     def __init__(self, store: Store, wanted: dict[str, list[int]]) -> None:
-        self.labels: dict[tuple[str, int], RowLabels] = {}
+        self.series: dict[tuple[str, int], RowSeries] = {}
         self.backbone: dict[str, _Backbone] = {}
         self.unread: dict[tuple[str, int], set[str]] = {}
         self._store, self._wanted = store, wanted
@@ -109,9 +109,9 @@ class _Scan:
             if isinstance(done.task, _Fields):
                 self._add_fields(done.task, done)
             else:
-                for row, labels in zip(done.task.rows, done.labels, strict=True):
-                    self.labels[done.task.shard.shard_id, row] = labels
-                    for name in labels.unread:
+                for row, series in zip(done.task.rows, done.series, strict=True):
+                    self.series[done.task.shard.shard_id, row] = series
+                    for name in series.unread:
                         self._missed(done.task.shard.shard_id, row, name)
 
     def _tasks(self) -> Iterator[_Fields | _Labels]:
@@ -134,7 +134,8 @@ class _Scan:
     def _work(self, task: _Fields | _Labels) -> _Done:
         if isinstance(task, _Fields):
             return _reduce(self._store.root, task)
-        return _Done(task, labels=tuple(read_labels(self._store.root, task.shard, task.rows)))
+        found = read_labels(self._store.root, task.shard, task.rows)
+        return _Done(task, series=tuple(series_of(labels) for labels in found))
 
     def _missed(self, shard_id: str, row: int, name: str) -> None:
         self.unread.setdefault((shard_id, row), set()).add(name)
@@ -163,69 +164,6 @@ class _Scan:
         ]
 
 
-class _Series:
-    """The series that grow row by row, in scan order."""
-
-    def __init__(self) -> None:
-        self.counts: list[float] = []
-        self.rri: list[float] = []
-        self.points: list[float] = []
-        self.components: dict[str, list[float]] = {name: [] for name in COMPONENTS}
-        self.pairs: dict[str, list[tuple[float, float]]] = {name: [] for name in COMPONENTS}
-        self.poses: dict[str, list[float]] = {key: [] for key in POSE_KEYS}
-        self.unpaired: list[str] = []
-        self.samples: list[VinOfflineSampleDiagnostic] = []
-
-    def add(self, row: IndexRow, labels: RowLabels) -> None:
-        """Append what one scanned row holds; what it lacks is left out."""
-        rri, points = finite(labels.rri), finite(labels.points)
-        self.points += points
-        if labels.count is not None:
-            self.counts.append(float(labels.count))
-            self.rri += rri
-            for name, values in labels.components.items():
-                self.components[name] += finite(values)
-            if labels.poses is not None and labels.reference is not None:
-                for key, angles in relative_poses(labels.poses, labels.reference).items():
-                    self.poses[key] += angles.tolist()
-            self._pair(row, labels)
-        self.samples.append(
-            VinOfflineSampleDiagnostic(
-                row.sample_index,
-                row.key,
-                row.scene_id,
-                compact(row.snippet_id),
-                row.split,
-                row.shard_id,
-                row.row,
-                labels.count,
-                NumericSummary.of(rri),
-                NumericSummary.of(points),
-            )
-        )
-
-    def _pair(self, row: IndexRow, labels: RowLabels) -> None:
-        admitted = _admitted(labels.indices)
-        if not admitted:
-            self.unpaired.append(row.key)
-        elif labels.rri is not None:
-            for name, values in labels.components.items():
-                for position in admitted:
-                    if position < min(labels.rri.size, values.size):
-                        pair = float(labels.rri[position]), float(values[position])
-                        if np.isfinite(pair).all():
-                            self.pairs[name].append(pair)
-
-
-def _admitted(indices: Array | None) -> list[int]:
-    """The positions whose candidate ID (an entry >= 0) stands there once."""
-    if indices is None:
-        return []
-    ids: list[Any] = indices.tolist()
-    seen = Counter(ids)
-    return [position for position, value in enumerate(ids) if value >= 0 and seen[value] == 1]
-
-
 def collect(store: Store, max_samples: int | None) -> VinOfflineDatasetStats:
     """The statistics over the first `max_samples` rows of the index, all of them when None.
 
@@ -240,9 +178,13 @@ def collect(store: Store, max_samples: int | None) -> VinOfflineDatasetStats:
         if shard is not None:
             wanted.setdefault(row.shard_id, []).append(row.row)
             shards.append(shard)
-    scan, series = _Scan(store, wanted), _Series()
+    scan, series = _Scan(store, wanted), Series()
+    nothing = series_of(RowLabels())
+    samples = []
     for row in scanned:
-        series.add(row, scan.labels.get((row.shard_id, row.row), RowLabels()))
+        found = scan.series.get((row.shard_id, row.row), nothing)
+        series.add(row.key, found)
+        samples.append(_sample(row, found))
     shapes = batch_shapes(store)
     return VinOfflineDatasetStats(
         store_dir=store.real_path,
@@ -261,7 +203,7 @@ def collect(store: Store, max_samples: int | None) -> VinOfflineDatasetStats:
         numeric_bytes=numeric_bytes(manifest),
         block_shapes=block_shapes(manifest),
         block_diagnostics=block_diagnostics(manifest),
-        sample_summaries=series.samples,
+        sample_summaries=samples,
         candidate_count_values=series.counts,
         rri_values=series.rri,
         vin_point_values=series.points,
@@ -277,6 +219,21 @@ def collect(store: Store, max_samples: int | None) -> VinOfflineDatasetStats:
         rri_component_pairs=series.pairs,
         rri_pairing_unavailable_sample_keys=series.unpaired,
         **_rows_read(store, scanned, scan),
+    )
+
+
+def _sample(row: IndexRow, found: RowSeries) -> VinOfflineSampleDiagnostic:
+    return VinOfflineSampleDiagnostic(
+        row.sample_index,
+        row.key,
+        row.scene_id,
+        compact(row.snippet_id),
+        row.split,
+        row.shard_id,
+        row.row,
+        found.count,
+        NumericSummary.of(found.rri),
+        NumericSummary.of(found.points),
     )
 
 
