@@ -2,18 +2,19 @@
 
 Belongs here: the tables, writing and reading them, totals over them. Does not belong here: reading caches (`sweep`).
 
-A result is a folder: `sweep.json` (totals, and what the tables depend on) and one Parquet file per table. Times of
+A result is a folder as `resources.results` reads them: the document (totals, and what the tables depend on) and one
+Parquet file per table. Times of
 spans are seconds; `first` and `last` are ticks.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -27,6 +28,7 @@ from dms_assets.examine import FAILURES
 from dms_assets.statistics import QUANTILES
 from resources.files import FileRoot
 from resources.findings import Finding, Severity
+from resources.results import DOCUMENT, plain
 
 FORMAT: Final = 1
 IDENTITY: Final = ("device", "inode", "size", "mtime_ns", "ctime_ns")
@@ -199,16 +201,28 @@ class SweepResult:
             counts += np.diff(cumulated) * count
         return np.rint(counts).astype(np.int64), edges
 
-    def write(self, folder: Path) -> None:
-        """Write the result into an empty folder, such as `FileRoot.publish_folder` gives.
+    @property
+    def version(self) -> str:
+        """A digest of what the result says and depends on; equal for equal results."""
+        head = json.dumps([FORMAT, self.baseline, self.rules, self.wanted, self.totals], sort_keys=True)
+        digest = hashlib.sha256(head.encode())
+        for name, columns in (("files", ("uid", *IDENTITY, "data_version")), ("coverage", tuple(_COLUMNS["coverage"]))):
+            digest.update(pd.util.hash_pandas_object(self.table(name)[list(columns)], index=False).to_numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+    def publish(self, root: FileRoot, path: str) -> str:
+        """Publish the result below `root` at `path` and return its version; equal results are one version.
 
         Raises:
-            OSError: it can't be written.
+            OSError: it can't be written; the previous result stays.
         """
-        for name in TABLES:
-            pq.write_table(_arrow(name, self.table(name)), folder / f"{name}.parquet", compression="zstd")
-        head = {"format": FORMAT, "rules": self.rules, "wanted": self.wanted, "totals": self.totals}
-        (folder / "sweep.json").write_text(json.dumps(head, indent=1, sort_keys=True), encoding="utf-8")
+        version = self.version
+        with root.publish_folder(path, version) as folder:
+            for name in TABLES:
+                pq.write_table(_arrow(name, self.table(name)), folder / f"{name}.parquet", compression="zstd")
+            head = {"format": FORMAT, "rules": self.rules, "wanted": self.wanted, "totals": self.totals}
+            (folder / DOCUMENT).write_text(json.dumps(plain(head), indent=1, sort_keys=True), encoding="utf-8")
+        return version
 
 
 def _arrow(name: str, table: pd.DataFrame) -> pa.Table:
@@ -230,18 +244,19 @@ def _read_table(root: FileRoot, folder: str, name: str) -> pd.DataFrame:
     return frame
 
 
-def read_result(root: FileRoot, folder: str, baseline: str) -> SweepResult:
-    """A result that `SweepResult.write` wrote.
+def read_result(root: FileRoot, path: str, baseline: str) -> SweepResult:
+    """The latest result that `SweepResult.publish` put at `path`.
 
     Raises:
         SweepResultError: it is missing, damaged, or of another format or baseline.
     """
+    folder = f"{path}/latest"
     try:
-        head: Mapping[str, Any] = json.loads(root.read(f"{folder}/sweep.json", limit=_MAX_BYTES))
+        head: Mapping[str, Any] = json.loads(root.read(f"{folder}/{DOCUMENT}", limit=_MAX_BYTES))
         if head["format"] != FORMAT or head["totals"]["baseline"] != baseline:
             raise SweepResultError(f"{folder}: is of another format or baseline")
         result = SweepResult(baseline, head["rules"], head["wanted"], {}, source=(root, folder))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SweepResultError(f"{folder}/sweep.json: {error}") from error
+        raise SweepResultError(f"{folder}/{DOCUMENT}: {error}") from error
     result.table("files")
     return result

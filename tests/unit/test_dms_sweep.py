@@ -1,6 +1,5 @@
 """Sweeps: one bad file costs only itself, nothing unchanged is opened, and coverage is that of each route alone."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,21 @@ from dms_assets.statistics import QUANTILES, column_statistics
 from dms_assets.sweep import sweep
 from dms_assets.sweep_result import SweepResult, SweepResultError, read_result
 from resources.files import FileRoot
+from resources.results import latest
 from tests.builders import dms
+
+
+def put(store: CacheStore, baseline: str, cache: Any) -> None:
+    """Write a cache without waiting for the disk; replaced, not overwritten, as every writer does."""
+    path = store.root.path / store.path(baseline, cache.uid)
+    dms.write(path.with_name(".writing"), cache.arrays()).rename(path)
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> CacheStore:
     made = CacheStore(FileRoot(tmp_path / "caches"))
     for i in range(6):
-        made.save("flow", dms.frames(f"route_{i}", 0, 50 + i, seed=i))
+        put(made, "flow", dms.frames(f"route_{i}", 0, 50 + i, seed=i))
     return made
 
 
@@ -88,7 +94,7 @@ def test_coverage_is_that_of_each_route_alone(store: CacheStore) -> None:
 
 
 def test_windows_want_their_lead_in(store: CacheStore) -> None:
-    store.save("clips", dms.windows("route_0", 0, 100))
+    put(store, "clips", dms.windows("route_0", 0, 100))
     result = sweep(store, "clips", want(route_0=[[1, 10], [12, 12]]), lead_in=15)
     coverage = result.table("coverage").to_dict("records")[0]
     assert (coverage["wanted_ticks"], coverage["missing_ticks"]) == (117, 16)
@@ -97,7 +103,7 @@ def test_windows_want_their_lead_in(store: CacheStore) -> None:
 
 def test_ticks_past_the_video_are_stored_yet_not_covered(store: CacheStore) -> None:
     unmet = [{"video": {"size": 1}, "beyond": [[4, 5]], "damaged": []}]
-    store.save("flow", dms.frames("route_0", 0, 50, unmet=unmet))
+    put(store, "flow", dms.frames("route_0", 0, 50, unmet=unmet))
     coverage = covered(run(store))
     assert coverage["route_0"] == [True, 51, 40, 0, 11]
 
@@ -117,23 +123,26 @@ def test_a_kept_result_read_back_is_as_good_as_the_one_in_memory(
 ) -> None:
     first = run(store)
     results = FileRoot(tmp_path / "results")
-    with results.publish_folder("flow", "v1") as folder:
-        first.write(folder)
+    version = first.publish(results, "flow")
     opened.clear()
-    kept = read_result(results, "flow/latest", "flow")
+    kept = read_result(results, "flow", "flow")
     again = run(store, known=kept)
     assert (opened, again.read) == ([], 0)
     for name in sweep_result.TABLES:
         pd.testing.assert_frame_equal(again.table(name), first.table(name), check_dtype=False)
     assert again.totals == first.totals
     assert again.findings() == first.findings()
-    assert json.loads((results.path / "flow" / "latest" / "sweep.json").read_text())["totals"]["files"] == 6
+    document = latest(results, "flow")
+    assert document is not None
+    assert document["totals"]["files"] == 6
+    assert (again.version, run(store, wanted_digest="w2").version) == (version, run(store, wanted_digest="w2").version)
+    assert again.version != run(store, wanted_digest="w2").version
 
 
 def test_only_what_changed_is_opened(store: CacheStore, opened: list[str]) -> None:
     first = run(store)
-    store.save("flow", dms.frames("route_1", 0, 60))
-    store.save("flow", dms.frames("route_7", 0, 9))
+    put(store, "flow", dms.frames("route_1", 0, 60))
+    put(store, "flow", dms.frames("route_7", 0, 9))
     (store.root.path / store.path("flow", "route_4")).unlink()
     opened.clear()
     again = run(store, known=first)
@@ -230,9 +239,7 @@ def test_a_damaged_kept_result_is_one_error(store: CacheStore, tmp_path: Path) -
     root = FileRoot(tmp_path)
     with pytest.raises(SweepResultError):
         read_result(root, "nowhere", "flow")
-    folder = tmp_path / "result"
-    folder.mkdir()
-    run(store).write(folder)
+    folder = tmp_path / "result" / run(store).publish(root, "result")
     with pytest.raises(SweepResultError, match="baseline"):
         read_result(root, "result", "clips")
     (folder / "files.parquet").write_bytes(b"PAR1 broken PAR1")
@@ -254,7 +261,7 @@ def test_column_statistics_equal_numpys() -> None:
 
 def test_a_histogram_put_together_from_files_is_close_to_that_of_all_values(store: CacheStore) -> None:
     for i in range(6):
-        store.save("flow", dms.frames(f"route_{i}", 0, 2000, seed=i, fail={}))
+        put(store, "flow", dms.frames(f"route_{i}", 0, 2000, seed=i, fail={}))
     result = run(store)
     found = result.histogram("c1", bins=20)
     assert found is not None
@@ -270,7 +277,7 @@ def test_a_histogram_of_a_constant_channel_holds_every_value(store: CacheStore) 
     cache.feat[:] = 0
     for i in range(6):
         cache.uid = f"route_{i}"
-        store.save("flow", cache)
+        put(store, "flow", cache)
     found = run(store).histogram("c0")
     assert found is not None
     assert found[0].tolist() == [606] + [0] * 39
