@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-from dms_assets import outcomes
+from dms_assets import automation, outcomes
 from dms_assets.assets import anchor_spans, driver_boxes, driver_video, route_assets
 from dms_assets.baselines import BUILT_IN, BaselineConfigError, registry
 from dms_assets.checks import route_checks
@@ -25,13 +25,17 @@ def build_defs(settings: Settings | None = None) -> dg.Definitions:
     except BaselineConfigError as error:
         errors.append(error)
         baselines = list(BUILT_IN)
+    own_jobs = automation.jobs(baselines)
     return dg.Definitions(
         assets=[driver_video, driver_boxes, anchor_spans, *map(route_assets, baselines)],
         asset_checks=[
             *(check for baseline in baselines for check in route_checks(baseline)),
+            *map(automation.belief_check, baselines),
             configuration_check(outcomes.ANCHOR_SPANS, errors),
         ],
-        jobs=[job for baseline in baselines for job in route_jobs(baseline)],
+        jobs=[*own_jobs, *(job for baseline in baselines for job in route_jobs(baseline))],
+        sensors=automation.sensors(settings, baselines),
+        schedules=automation.schedules(settings, baselines, own_jobs[0]),
         resources={"dms_files": DmsFiles(settings)},
         executor=dg.in_process_executor,
     )

@@ -104,6 +104,11 @@ class Incident:
     told: float | None = None
 
     @property
+    def goes_on(self) -> bool:
+        """Whether anything is still wrong; what only tells of other subjects (`about`) does not count by itself."""
+        return any(not problem.about or key == self.root.key for key, problem in self.members.items())
+
+    @property
     def followers(self) -> list[Problem]:
         """Everything but the root, nearest to the cause first."""
         found = {**self.over, **self.members}
@@ -217,7 +222,7 @@ class Incidents:
             if root.cause and explains and root.key in incident.members and root.family == problem.family:
                 return incident
         if problem.about:
-            homes = [[i for i in by_subject.get(subject, ()) if i.members] for subject in problem.about]
+            homes = [[i for i in by_subject.get(subject, ()) if i.goes_on] for subject in problem.about]
             if all(homes):
                 return homes[0][0]
         return None
@@ -227,7 +232,7 @@ class Incidents:
         for incident in list(self.open.values()):
             settled = now - incident.changed >= policy.settle_s or now - incident.opened >= 5 * policy.settle_s
             news: News | None = None
-            if not incident.members:
+            if not incident.goes_on:
                 if incident.told is None:
                     del self.open[incident.id]
                 elif incident.id in lost:
@@ -243,7 +248,8 @@ class Incidents:
             if news is None:
                 continue
             if news in (News.NEW, News.STILL) and incident.root.key not in incident.members:
-                incident.root = min(incident.members.values(), key=lambda item: (item.severity, item.rank, item.key))
+                lasting = [item for item in incident.members.values() if not item.about]
+                incident.root = min(lasting, key=lambda item: (item.severity, item.rank, item.key))
             alerts.append(Alert(news, incident.root, tuple(incident.followers), incident.opened))
             incident.told = now
             if news is News.STILL or news is News.NEW:
@@ -260,7 +266,7 @@ def muted_and_not(
     """The open incidents that are told, and the muted ones each with its mute; oldest first."""
     told, muted = [], []
     for incident in sorted(incidents.open.values(), key=lambda item: (item.opened, item.id)):
-        if not incident.members:
+        if not incident.goes_on:
             continue
         mute = policy.muted(incident.root, today)
         if mute:

@@ -106,7 +106,7 @@ class _Item:
 
 def _follower(problem: Problem, root: Problem) -> str:
     asset = "" if problem.asset == root.asset else f"{problem.asset} "
-    kind = "" if problem.kind is Kind.CHECK else f" ({problem.kind})"
+    kind = "" if problem.kind is Kind.CHECK else f" ({problem.kind}: {_short(problem.text, 120)})"
     return f"{asset}{problem.check}{kind}".strip() or f"{problem.subject}{kind}"
 
 

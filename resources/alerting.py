@@ -232,6 +232,8 @@ class Watcher:
                 continue
             memory.failed_runs[key] = run
             name = f"{run.first} to {run.last}" if run.last != run.first else run.first
+            text, by_partition = self._failure(run.run_id)
+            reasons = "; ".join(f"{key}: {reason}" for key, reason in list(by_partition.items())[:3])
             found.problem(
                 Problem(
                     key=key,
@@ -240,10 +242,11 @@ class Watcher:
                     family=run.assets[0].rpartition("/")[0] if run.assets else "",
                     asset=", ".join(run.assets[:3]) or run.job,
                     partition=name,
-                    text=self._failure(run.run_id)[0][:MAX_TEXT],
+                    text=(reasons or text)[:MAX_TEXT],
                     how_to_fix="Read the run's log, remove the cause, then launch it again.",
                     link=self._link("runs", run.run_id),
                     run_id=run.run_id,
+                    about=tuple(by_partition)[:50],
                 )
             )
 
@@ -347,8 +350,9 @@ def tick(
     page = f"All of them: {settings.webserver_url.rstrip('/')}/deployment/locations"
     if alerts:
         memory.outbox.put(compose(watched.location, alerts, now, settings.max_items, page), targets)
-    gone = {alert.root.key for alert in alerts if alert.news in (News.GONE, News.RECOVERED)}
-    memory.failed_runs = {key: run for key, run in memory.failed_runs.items() if key not in gone}
+    ended = [alert for alert in alerts if alert.news in (News.GONE, News.RECOVERED)]
+    over = {problem.key for alert in ended for problem in (alert.root, *alert.followers)}
+    memory.failed_runs = {key: run for key, run in memory.failed_runs.items() if key not in over}
     asked = history.read_value(instance, _key(watched.location, "digest")) or ""
     if asked != memory.digest_asked:
         memory.digest_asked = asked

@@ -53,10 +53,10 @@ class Belief:
 
 
 def compare(recorded: Mapping[str, str], disk: Mapping[str, str | None]) -> Belief:
-    """Compare data versions by partition. None on the disk: it is there, and its version is not known right now."""
+    """Compare data versions by partition. None on the disk: it is there, and can't be used or adopted right now."""
     return Belief(
         vanished=tuple(sorted(set(recorded) - set(disk))),
-        unrecorded=tuple(sorted(set(disk) - set(recorded))),
+        unrecorded=tuple(sorted(key for key, version in disk.items() if version is not None and key not in recorded)),
         changed=tuple(
             sorted(
                 key for key, version in disk.items() if version is not None and recorded.get(key, version) != version

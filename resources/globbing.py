@@ -19,47 +19,42 @@ def has_magic(text: str) -> bool:
     return _MAGIC.search(text) is not None
 
 
-def glob(root: FileRoot, pattern: str, refused: list[str] | None = None) -> list[str]:
+def glob(root: FileRoot, pattern: str) -> list[str]:
     """The paths below `root` that match `pattern`, sorted; `**` stands for any number of folders, none included.
 
-    Names that begin with a dot are left out. Folders that vanish or can't be listed match nothing. Links that would
-    match and lead out of the root are appended to `refused`.
+    Names that begin with a dot are left out. Folders that vanish, can't be listed, or lead out of the root match
+    nothing.
     """
     parts = [part for part in pattern.split("/") if part not in ("", ".")]
-    outside: list[str] = [] if refused is None else refused
-    return sorted(set(_match(root, "", parts, frozenset(), outside)))
+    return sorted(set(_match(root, "", parts, frozenset())))
 
 
-def _match(
-    root: FileRoot, base: str, parts: list[str], above: frozenset[tuple[int, int]], refused: list[str]
-) -> Iterator[str]:
+def _match(root: FileRoot, base: str, parts: list[str], above: frozenset[tuple[int, int]]) -> Iterator[str]:
     if not parts:
         yield base
         return
     part, rest = parts[0], parts[1:]
     if part == "**":
-        yield from _match(root, base, rest, above, refused)
+        yield from _match(root, base, rest, above)
     elif not has_magic(part):
         path = f"{base}/{part}".lstrip("/")
         try:
             if root.exists(path):
-                yield from _match(root, path, rest, above, refused)
+                yield from _match(root, path, rest, above)
         except (PathRefusedError, OSError):
             return
         return
     try:
-        leaving: list[str] = []
-        entries = root.scan(base, refused=leaving)
+        entries = root.scan(base)
         here = root.stat(base)
     except (PathRefusedError, OSError):
         return
     if part == "**" and (here.device, here.inode) in above:
         return  # a link to a folder above
-    refused += [f"{base}/{name}".lstrip("/") for name in leaving if part == "**" or fnmatch.fnmatchcase(name, part)]
     for entry in entries:
         path = f"{base}/{entry.name}".lstrip("/")
         if part == "**":
             if entry.is_dir:
-                yield from _match(root, path, parts, above | {(here.device, here.inode)}, refused)
+                yield from _match(root, path, parts, above | {(here.device, here.inode)})
         elif fnmatch.fnmatchcase(entry.name, part) and (entry.is_dir or not rest):
-            yield from _match(root, path, rest, above, refused)
+            yield from _match(root, path, rest, above)

@@ -27,6 +27,11 @@ _UNDER_WAY = [
 _BOOK = TypeAdapter(Book)
 
 
+def is_running(instance: dg.DagsterInstance, job: str) -> bool:
+    """Whether a run of `job` is queued or running."""
+    return bool(instance.get_runs(dg.RunsFilter(job_name=job, statuses=_UNDER_WAY), limit=1))
+
+
 def under_way(instance: dg.DagsterInstance, job: str, keys: Sequence[str]) -> set[str]:
     """The partitions of `keys` (in Dagster's order) that a run of `job` is working on or queued for."""
     place = {key: index for index, key in enumerate(keys)}

@@ -235,3 +235,16 @@ def test_many_failures_at_once_are_all_in_one_step(count: int) -> None:
     clock = Clock()
     clock.at(0, *(problem(f"r{i:03}") for i in range(count)))
     assert len(clock.at(20)) == count
+
+
+def test_a_failed_run_that_tells_of_a_failing_route_joins_it_and_does_not_outlive_it() -> None:
+    clock = Clock()
+    clock.at(0, problem("a", "span_coverage", 2))
+    assert len(clock.at(20)) == 1
+    run = problem("", "", 0, subject="run:night", key="run:night", kind=Kind.RUN, about=("a",))
+    assert clock.at(60, run) == []
+    assert clock.at(100) == []
+    assert clock.at(110, cleared=("dms/toy:span_coverage:a",)) == []
+    (alert,) = clock.at(140)
+    assert (alert.news, [follower.kind for follower in alert.followers]) == (News.RECOVERED, [Kind.RUN])
+    assert clock.incidents.open == {}

@@ -53,7 +53,7 @@ def test_ranges_hold_the_wanted_keys_and_no_other(known: set[int], wanted: set[i
 
 
 def test_belief_and_disk_are_compared_both_ways() -> None:
-    belief = compare({"a": "1", "b": "1", "c": "1", "e": "1"}, {"b": "1", "c": "2", "d": "9", "e": None})
+    belief = compare({"a": "1", "b": "1", "c": "1", "e": "1"}, {"b": "1", "c": "2", "d": "9", "e": None, "f": None})
     assert (belief.vanished, belief.unrecorded, belief.changed) == (("a",), ("d",), ("c",))
     assert belief.partitions == ["a", "c", "d"]
     assert [(f.code, f.count, f.samples) for f in belief.findings("cache", "root")] == [

@@ -121,10 +121,7 @@ def find_tars(
             refused.add(pattern)
             continue
         root = FileRoot(root_path)
-        leaving: list[str] = []
-        found = glob(root, f"{root.relative(real)}/{rest}", leaving)
-        refused.update(f"{root_path}/{path}" for path in leaving)
-        for path in found:
+        for path in glob(root, f"{root.relative(real)}/{rest}"):
             try:
                 tar = _regular(root, path)
             except PathRefusedError:
