@@ -66,6 +66,12 @@ class NumberWindows:
 
     def window(self, frames):
         return np.array(frames)
+
+
+class SlowWindows(NumberWindows):
+    def prepare(self, image, box, previous):
+        time.sleep(0.004)
+        return super().prepare(image, box, previous)
 '''
 
 _ENTRY_POINTS = """[dms_assets.extractors]
@@ -73,6 +79,7 @@ numbers = numbers_extractors:Numbers
 raises = numbers_extractors:Raises
 slow = numbers_extractors:Slow
 number_windows = numbers_extractors:NumberWindows
+slow_windows = numbers_extractors:SlowWindows
 absent = numbers_extractors:Absent
 lacks_library = library_nobody_has:Thing
 """
