@@ -41,7 +41,10 @@ def plain_decode(path: Path) -> tuple[int, float]:
 
 
 def show(title: str, report: RouteReport, plain_ms: float) -> float:
-    """One line of the table; returns the share of the wall time that is neither decoding nor inference."""
+    """One line of the table; returns the share of the wall time that is neither decoding nor inference.
+
+    `plain_ms` is plain decoding per frame, measured just before and just after: other load on the machine changes.
+    """
     stages = report.ms_per_tick
     total = 1e3 * report.wall_s / report.frames_requested
     overhead = 1 - (stages["decode"] + stages["infer"]) / total
@@ -86,7 +89,10 @@ def main() -> int:
         for baseline in (registry({})["facemesh"], registry({})["flow"]):
             for title, wanted in (("dense", dense), ("1 s of every 5", sparse)):
                 caches = CacheStore(FileRoot(folder / "caches" / title.replace(" ", "_")))
+                _, before_s = plain_decode(path)
                 report = run_route(baseline, "route", wanted, caches=caches, videos=videos)
+                _, after_s = plain_decode(path)
+                plain_ms = 1e3 * (before_s + after_s) / 2 / frames
                 worst = max(worst, show(f"{baseline.name}, {title}", report, plain_ms))
                 again = run_route(baseline, "route", wanted, caches=caches, videos=videos)
                 assert again.frames_decoded == 0

@@ -17,6 +17,7 @@ from typing import BinaryIO, Protocol, cast
 
 import av
 import numpy as np
+from av.video.reformatter import VideoReformatter
 
 from dms_assets.extraction.container import ContainerError, ContainerSource, Packet
 from dms_assets.extraction.extractor import Image
@@ -144,6 +145,7 @@ class Video:
         self.file = file
         self.clock = clock or Clock()
         self.decoded = 0
+        self._convert = VideoReformatter()  # one for all frames: making its tables costs as much as a conversion
         since = time.perf_counter()
         self._stream = root.open(file.name)
         try:
@@ -229,7 +231,7 @@ class Video:
                 unit = frame.pts
                 if unit is None or unit == failed or frame.is_corrupt or int(display[unit]) not in numbers:
                     continue
-                image = cast(Image, frame.to_ndarray(format="bgr24"))
+                image = cast(Image, self._convert.reformat(frame, format="bgr24").to_ndarray())
                 self.clock.add("convert", since)
                 yield int(display[unit]), image
                 since = time.perf_counter()
