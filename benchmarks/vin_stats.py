@@ -37,6 +37,12 @@ ROWS_PER_SHARD = 32
 CANDIDATES = 60
 SIDE = 48
 FIELDS = ("occ_pr", "occ_input", "free_input", "cent_pr", "counts", "pts_world", "t_world_voxel", "voxel_extent")
+LABELS = (
+    *(f"oracle/{name}" for name in ("candidate_count", "candidate_indices", "candidate_poses_world_cam", "rri")),
+    *(f"oracle/{name}" for name in COMPONENTS),
+    "vin/reference_pose_world_rig",
+    "vin/lengths",
+)
 VARIANTS = 8  # distinct rows; the others repeat their bytes in files of their own
 
 
@@ -142,16 +148,17 @@ def row_by_row(folder: Path) -> None:
     labels: list[float] = []
     for shard in sorted((folder / "shards").iterdir()):
         group: Any = zarr.open_group(shard, mode="r")
+        found = {name: group[name] for name in (*(f"backbone/{field}" for field in FIELDS), *LABELS)}
         for row in range(group["oracle/rri"].shape[0]):
             for field in FIELDS:
-                values = np.asarray(group[f"backbone/{field}"][row])
+                values = np.asarray(found[f"backbone/{field}"][row])
                 moments[field] = moments.get(field, Moments()).merge(Moments.of(values))
-            count = int(group["oracle/candidate_count"][row])
+            held = {name: np.asarray(found[name][row]) for name in LABELS}
+            count = int(held["oracle/candidate_count"])
             for name in ("rri", *COMPONENTS, "candidate_indices"):
-                labels += np.asarray(group[f"oracle/{name}"][row])[:count].tolist()
-            poses = np.asarray(group["oracle/candidate_poses_world_cam"][row])[:count]
-            relative_poses(poses, np.asarray(group["vin/reference_pose_world_rig"][row]))
-            labels += np.asarray(group["vin/lengths"][row]).tolist()
+                labels += held[f"oracle/{name}"][:count].tolist()
+            relative_poses(held["oracle/candidate_poses_world_cam"][:count], held["vin/reference_pose_world_rig"])
+            labels += held["vin/lengths"].tolist()
     NumericSummary.of(labels)
 
 

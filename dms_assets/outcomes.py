@@ -15,7 +15,7 @@ from typing import Any
 
 import dagster as dg
 
-from dms_assets import judgement, validation
+from dms_assets import figures, judgement, validation
 from dms_assets.baselines import Baseline
 from dms_assets.cache_schema import RouteCache, WindowCache
 from dms_assets.cache_store import Judgement
@@ -28,11 +28,12 @@ from dms_assets.extraction.run_route import run_route
 from dms_assets.extraction.video import VideoFile, VideoMissingError, VideoRefusedError, find_video
 from dms_assets.extraction.weights import WeightsError
 from dms_assets.files import DmsFiles
-from dms_assets.plan import Policy, RoutePlan, State, Work, plan_route, seen, stale
+from dms_assets.plan import Policy, RoutePlan, State, Work, plan_route, seen, stale, wanted_runs
 from dms_assets.spans import as_lists, count_ticks, runs_of
 from dms_assets.summary import row_counts, summarise, summary_path, write_summary
 from resources.disk import require_free
 from resources.events import Checked, Happened, Materialised, PartitionFailedError
+from resources.figures import markdown
 from resources.findings import Finding
 from resources.metadata import table
 from resources.results import plain
@@ -133,7 +134,7 @@ def route_cache(files: DmsFiles, baseline: Baseline, uid: str) -> Iterator[Happe
                 raise PartitionFailedError(str(error)) from error
             raise
         stands = standing(files, baseline, uid)
-    yield from route_events(files, baseline, uid, stands, report)
+    yield from route_events(files, baseline, uid, stands, report, pictured=True)
     if stands.plan.state in _UNUSABLE or (stands.judged is None and stands.plan.wanted_ticks):
         raise PartitionFailedError(f"{stands.plan.state}: {stands.plan.why}")
 
@@ -142,13 +143,23 @@ _UNUSABLE = (State.INACCESSIBLE, State.SETTLING, State.UNREADABLE, State.INVALID
 
 
 def route_events(
-    files: DmsFiles, baseline: Baseline, uid: str, stands: Standing, report: RouteReport | None = None
+    files: DmsFiles,
+    baseline: Baseline,
+    uid: str,
+    stands: Standing,
+    report: RouteReport | None = None,
+    *,
+    pictured: bool = False,
 ) -> Iterator[Happened]:
-    """How a route stands, as events: its materialisation unless it is unusable, and every check."""
+    """How a route stands, as events: its materialisation unless it is unusable, and every check.
+
+    `pictured` adds the timeline, which takes longer to draw than a route to judge: not for thousands adopted at once.
+    """
     key = cache_key(baseline.name)
     if stands.plan.state not in _UNUSABLE:
         if stands.cache is not None:
-            told = _metadata(files, baseline, uid, stands, report)
+            told = _timeline(files, baseline, uid, stands) if pictured else {}
+            told |= _metadata(files, baseline, uid, stands, report)
             yield Materialised(key, uid, content_digest(stands.cache), told)
         elif not stands.plan.wanted_ticks:
             yield Materialised(key, uid, "absent", {"status": "nothing is wanted of this route, and nothing is stored"})
@@ -191,6 +202,12 @@ def route_checks(baseline: Baseline, uid: str, stands: Standing) -> dict[str, Ch
         name: Checked.of_findings(key, name, uid, found, thresholds, state | extra)
         for name, (found, thresholds, extra) in judged.items()
     }
+
+
+def _timeline(files: DmsFiles, baseline: Baseline, uid: str, stands: Standing) -> dict[str, Any]:
+    wanted = wanted_runs(baseline, files.wanted().of(uid))
+    figure = figures.route_timeline(figures.RouteTimeline.of(stands.plan, wanted, stands.cache))
+    return {"figures": dg.MetadataValue.md(markdown([figure]))}
 
 
 def _metadata(

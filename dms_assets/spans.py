@@ -149,26 +149,45 @@ def missing_ticks(want: ArrayLike, have: ArrayLike) -> Ticks:
     return expand(missing_runs(want, have))
 
 
+def runs_each(spans: ArrayLike, lead_in: int = 0) -> Ticks:
+    """First and last tick of each wanted span, (S, 2), beginning `lead_in` ticks earlier but not before 0.
+
+    Raises:
+        ValueError: a span is not finite.
+    """
+    runs = _runs(_wanted(spans))
+    if lead_in:
+        runs[:, 0] = np.where(runs[:, 0] <= runs[:, 1], np.maximum(runs[:, 0] - lead_in, 0), runs[:, 0])
+    return runs
+
+
+def lay_out(runs: Ticks, owner: NDArray[np.int64]) -> Ticks:
+    """Runs of many routes on one line, joined: the algebra then works on all of them at once.
+
+    `owner` (R,) names the route of each run by a number from 0. `take_up` undoes it.
+    """
+    return join_runs(runs + owner.reshape(-1, 1) * _STRIDE)
+
+
+def take_up(line: Ticks) -> tuple[Ticks, NDArray[np.int64]]:
+    """The runs (R, 2) of many routes from their line, and the route (R,) of each, by route and time."""
+    owner = (line[:, 0] + _STRIDE // 2) // _STRIDE
+    return line - owner[:, None] * _STRIDE, owner
+
+
 def missing_of_many(
-    want: ArrayLike, want_owner: ArrayLike, have: ArrayLike, have_owner: ArrayLike
+    want: ArrayLike, want_owner: NDArray[np.int64], have: ArrayLike, have_owner: NDArray[np.int64]
 ) -> tuple[Ticks, NDArray[np.int64]]:
-    """`missing_runs` of many routes at once.
+    """`missing_runs` of many routes at once: runs (R, 2) by route and time, and the route (R,) of each.
 
-    Args:
-        want: spans (W, 2) of all routes; `want_owner` (W,) names the route of each by a number from 0.
-        have: stored spans (H, 2), with `have_owner` (H,) likewise.
-
-    Returns:
-        The missing runs (R, 2) of all routes and the route (R,) of each, by route and time.
+    `want` are spans (W, 2) of all routes, `want_owner` (W,) names the route of each by a number from 0; `have` (H, 2)
+    are the stored ones, with `have_owner` (H,) likewise.
 
     Raises:
         ValueError: a wanted span is not finite.
     """
-    wanted = _runs(_wanted(want)) + np.asarray(want_owner, np.int64).reshape(-1, 1) * _STRIDE
-    stored = _runs(_seconds(have)) + np.asarray(have_owner, np.int64).reshape(-1, 1) * _STRIDE
-    runs = minus(join_runs(wanted), join_runs(stored))
-    owner = (runs[:, 0] + _STRIDE // 2) // _STRIDE
-    return runs - owner[:, None] * _STRIDE, owner
+    stored = lay_out(_runs(_seconds(have)), have_owner)
+    return take_up(minus(lay_out(runs_each(want), want_owner), stored))
 
 
 def count_ticks(runs: Ticks) -> int:

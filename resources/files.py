@@ -20,7 +20,6 @@ import re
 import shutil
 import stat
 import struct
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,12 +27,13 @@ from typing import BinaryIO, cast
 
 from filelock import FileLock
 
+from resources.atomic import fsync_folder, remove_leftovers, temporary_beside, write_atomically
+
+__all__ = ["Entry", "FileRoot", "Identity", "PathRefusedError", "remove_leftovers", "write_atomically"]
+
 _OPENAT2 = 437  # one number on every architecture since Linux 5.6
 _RESOLVE_BENEATH = 0x08
 _libc = ctypes.CDLL(None, use_errno=True)
-
-# A name that no `*.npz`, `*.json` or `*.parquet` listing takes for a result.
-_TEMPORARY = re.compile(r"^\..+\.[0-9a-f]{32}\.partial$")
 
 
 class PathRefusedError(ValueError):
@@ -68,73 +68,6 @@ class Entry:
 @functools.cache
 def _how(flags: int) -> ctypes.Array[ctypes.c_char]:
     return ctypes.create_string_buffer(struct.pack("QQQ", flags, 0, _RESOLVE_BENEATH), 24)
-
-
-def _temporary_beside(target: Path) -> Path:
-    return target.parent / f".{target.name}.{uuid.uuid4().hex}.partial"
-
-
-def _fsync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-@contextlib.contextmanager
-def write_atomically(target: Path) -> Iterator[BinaryIO]:
-    """Yield a file that becomes `target` in one step when the block ends, and vanishes when it raises.
-
-    The temporary file lies beside the target, is locked while its writer lives (so that `remove_leftovers` can tell a
-    killed writer's file from one in use) and is flushed to the disk, with its folder, before and after the step.
-
-    Raises:
-        OSError: the disk is full or the folder can't be written; the old target is untouched.
-    """
-    temporary = _temporary_beside(target)
-    try:
-        with open(temporary, "xb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
-    _fsync_folder(target.parent)
-
-
-def remove_leftovers(folder: Path) -> list[str]:
-    """Remove what killed writers left in `folder`; the names removed, sorted. A living writer's file stays."""
-    removed = []
-    for name in sorted(os.listdir(folder)):
-        if not _TEMPORARY.match(name):
-            continue
-        path = folder / name
-        if path.is_symlink():  # a `latest` on its way; made and renamed within microseconds
-            path.unlink(missing_ok=True)
-            removed.append(name)
-            continue
-        try:
-            fd = os.open(path, os.O_RDONLY)
-        except FileNotFoundError:
-            continue
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            continue
-        else:
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
-            removed.append(name)
-        finally:
-            os.close(fd)
-    return removed
 
 
 class FileRoot:
@@ -291,10 +224,13 @@ class FileRoot:
             return False
         return True
 
-    def scan(self, path: str | os.PathLike[str] = "", suffix: str = "") -> list[Entry]:
+    def scan(
+        self, path: str | os.PathLike[str] = "", suffix: str = "", refused: list[str] | None = None
+    ) -> list[Entry]:
         """The entries of a folder whose name ends in `suffix`, sorted by name, each with its identity.
 
-        An entry that vanishes meanwhile, or that leads out of the root, is left out; hidden ones are too.
+        An entry that vanishes meanwhile, or that leads out of the root, is left out (the names of the latter are
+        appended to `refused`); hidden ones are too.
 
         Raises:
             OSError: the folder is missing or can't be read; never an empty answer for that.
@@ -311,7 +247,11 @@ class FileRoot:
                         if item.is_symlink():
                             self.resolve(f"{relative}/{item.name}")
                         status = item.stat()
-                    except (PathRefusedError, FileNotFoundError):
+                    except FileNotFoundError:
+                        continue
+                    except PathRefusedError:
+                        if refused is not None:
+                            refused.append(item.name)
                         continue
                     entries.append(Entry(item.name, stat.S_ISDIR(status.st_mode), Identity.of(status)))
         finally:
@@ -347,7 +287,7 @@ class FileRoot:
         base = self.resolve(path)
         base.mkdir(parents=True, exist_ok=True)
         final = base / version
-        temporary = _temporary_beside(final)
+        temporary = temporary_beside(final)
         temporary.mkdir()
         lock = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -367,10 +307,10 @@ class FileRoot:
         finally:
             os.close(lock)
             shutil.rmtree(temporary, ignore_errors=True)
-        link = _temporary_beside(base / "latest")
+        link = temporary_beside(base / "latest")
         os.symlink(version, link)
         os.replace(link, base / "latest")
-        _fsync_folder(base)
+        fsync_folder(base)
 
     def move(self, path: str | os.PathLike[str], new: str | os.PathLike[str]) -> None:
         """Rename `path` to `new` within the root, in one step, as it is (a symlink stays one).
@@ -383,7 +323,7 @@ class FileRoot:
         target = self.resolve(new)
         target.parent.mkdir(parents=True, exist_ok=True)
         os.rename(source, target)
-        _fsync_folder(target.parent)
+        fsync_folder(target.parent)
 
     def remove(self, path: str | os.PathLike[str]) -> None:
         """Remove the file `path` (a symlink, not what it leads to); nothing happens when it is gone already.

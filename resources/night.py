@@ -29,6 +29,8 @@ _LOOK_AHEAD = 4  # partitions whose figures are looked for, failing ones first
 _IMAGE = re.compile(r"!\[([^\]]*)\]\((data:image/svg\+xml;base64,[A-Za-z0-9+/=]+)\)")
 _NUMBERS = (dg.IntMetadataValue, dg.FloatMetadataValue)
 
+_UNITS = {"s": "s", "ms": "ms", "mib": "MiB", "deg": "°", "m": "m"}
+
 Graph = BaseAssetGraph[Any]
 
 
@@ -39,6 +41,7 @@ class _Asset:
     key: dg.AssetKey
     description: str
     partitioned: bool
+    made_here: bool
     partitions: tuple[str, ...]
     materialised: Mapping[str | None, int]
     states: tuple[CheckState, ...]
@@ -52,8 +55,8 @@ class _Asset:
         return [state for state in self.states if state.outcome is Outcome.FAILED]
 
     def absent(self) -> list[str]:
-        """Partitions that were never materialised, in a sentence; empty without any."""
-        found = [key for key in self.partitions if key not in self.materialised]
+        """Partitions that should have been materialised and never were, in a sentence; empty without any."""
+        found = [key for key in self.partitions if key not in self.materialised] if self.made_here else []
         more = f" and {figures.count(len(found) - 3)} more" if len(found) > 3 else ""
         return [f"never materialised for {', '.join(found[:3])}{more}"] if found else []
 
@@ -113,6 +116,7 @@ def _asset(instance: dg.DagsterInstance, node: BaseAssetNode) -> _Asset:
         node.key,
         node.description or "",
         definition is not None,
+        node.is_materializable,
         tuple(keys),
         materialised,
         tuple(
@@ -162,7 +166,7 @@ def _section(instance: dg.DagsterInstance, asset: _Asset, base: str) -> Section:
     numbers: list[Number] = []
     if asset.partitioned:
         done = len(set(asset.partitions) & set(asset.materialised))
-        state = State.OK if done == len(asset.partitions) else State.WARN
+        state = State.WARN if asset.absent() else State.OK if done == len(asset.partitions) else State.PLAIN
         text = f"{figures.count(done)} of {figures.count(len(asset.partitions))}"
         numbers.append(Number("partitions materialised", text, "; ".join(asset.absent()), state))
     if asset.states:
@@ -191,6 +195,10 @@ def _shown(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _words(name: str) -> str:
+    """A metadata key as a heading: `missing_s` is "missing (s)"."""
+    stem, _, last = name.rpartition("_")
+    if stem and last in _UNITS:
+        return f"{stem.replace('_', ' ')} ({_UNITS[last]})"
     return name.replace("_", " ")
 
 

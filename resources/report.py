@@ -172,8 +172,8 @@ def render(report: Report) -> str:
 
 
 def _code(text: str) -> Markup:
-    """Text with what stands between backticks set as code; everything escaped."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+    """A sentence that begins with a capital, with what stands between backticks set as code; everything escaped."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text[:1].upper() + text[1:]))))
 
 
 def _first(items: Sequence[object], number: int) -> tuple[Sequence[object], int]:

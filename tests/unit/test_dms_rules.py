@@ -12,7 +12,7 @@ from dms_assets import validation
 from dms_assets.cache_store import CacheStore
 from dms_assets.contract import FRAMES, WINDOWS
 from resources.files import FileRoot
-from resources.findings import MAX_SAMPLES, Severity
+from resources.findings import MAX_SAMPLES
 from tests.builders import dms
 
 BASELINES = {FRAMES: "flow", WINDOWS: "clips"}
@@ -92,7 +92,7 @@ def test_a_corruptor_trips_its_rule_and_no_other(
     assert finding.where == store.path(baseline, uid)
     assert finding.how_to_fix
     assert finding.count >= len(finding.samples)
-    assert finding.severity is (Severity.WARN if code == "extra_members" else Severity.ERROR)
+    assert finding.severity is next(rule.severity for rule in validation.RULES if rule.code == code)
 
 
 def test_every_rule_has_a_corruptor() -> None:

@@ -121,7 +121,10 @@ def find_tars(
             refused.add(pattern)
             continue
         root = FileRoot(root_path)
-        for path in glob(root, f"{root.relative(real)}/{rest}"):
+        leaving: list[str] = []
+        found = glob(root, f"{root.relative(real)}/{rest}", leaving)
+        refused.update(f"{root_path}/{path}" for path in leaving)
+        for path in found:
             try:
                 tar = _regular(root, path)
             except PathRefusedError:

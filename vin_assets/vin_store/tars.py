@@ -229,10 +229,11 @@ def _walk(source: _Plain | _Forward) -> Iterator[str]:
             what = "not a tar" if offset == 0 else "damaged"
             raise TarDamagedError(f"{what}: no valid header at byte {offset}")
         kind = header[156:157]
-        records = everywhere | extended
         length = _number(header[124:136], offset)
         if kind in b"xgLK":
-            payload = read_at(offset + BLOCK, length) if length <= _MAX_EXTENSION else b""
+            if length > _MAX_EXTENSION:
+                raise TarDamagedError(f"the extended header at byte {offset} claims {length} bytes")
+            payload = read_at(offset + BLOCK, length)
             if len(payload) < length:
                 raise TarDamagedError(f"cut inside the extended header at byte {offset}")
             if kind == b"L":
@@ -243,6 +244,7 @@ def _walk(source: _Plain | _Forward) -> Iterator[str]:
                 everywhere |= _pax(payload, offset)
             offset += BLOCK + -(-length // BLOCK) * BLOCK
             continue
+        records = everywhere | extended if everywhere else extended
         name = records.get("GNU.sparse.name") or records.get("path") or long_name or _name(header)
         if records.get("size", "").isdecimal():
             length = int(records["size"])
