@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dms_assets import spans
 from dms_assets.cache_store import CacheStore, Listing
-from dms_assets.contract import HZ
+from dms_assets.coverage import cover
 from dms_assets.examine import FileRecord, examine, rules_digest
 from dms_assets.sweep_result import IDENTITY, SweepResult, empty_tables
 from resources.files import Identity
@@ -67,7 +67,9 @@ def sweep(
     if known is not None and not fresh and len(known.files) == len(uids) and asked and known.wanted == asked:
         return known.unchanged(listing.strange)
     tables = _merged_tables(known, set(fresh), set(uids), _examined(store, baseline, listing, fresh, progress, workers))
-    coverage, missing = _coverage(tables["files"], tables["spans"], wanted, lead_in)
+    held = tables["spans"]
+    beyond = held["what"] == "beyond"
+    coverage, missing = cover(wanted, tables["files"]["uid"], held[~beyond], held[beyond], lead_in)
     tables.update(coverage=coverage, missing=missing)
     return SweepResult(baseline, rules, asked, tables, listing.strange, len(fresh))
 
@@ -167,37 +169,3 @@ def _merged_tables(
 def _kept(table: pd.DataFrame, fresh: set[str], present: set[str]) -> pd.DataFrame:
     uids = table["uid"]
     return table[uids.isin(present - fresh)]
-
-
-def _coverage(
-    files: pd.DataFrame, stored: pd.DataFrame, wanted: Mapping[str, spans.Spans], lead_in: int
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Ticks wanted, covered, missing and beyond the video per route, and the missing runs of each."""
-    uids = sorted({*files["uid"], *wanted})
-    number = {uid: i for i, uid in enumerate(uids)}
-    owners = np.array([number[uid] for uid, table in wanted.items() for _ in range(len(table))], np.int64)
-    asked = np.concatenate([np.zeros((0, 2), np.float32), *wanted.values()])
-    want = spans.lay_out(spans.runs_each(asked, lead_in), owners)
-    place = stored["uid"].map(number).to_numpy(np.int64)
-    runs = stored[["first", "last"]].to_numpy(np.int64)
-    beyond_rows = (stored["what"] == "beyond").to_numpy()
-    have = spans.lay_out(runs[~beyond_rows], place[~beyond_rows])
-    past = spans.lay_out(runs[beyond_rows], place[beyond_rows])
-    lacking = spans.minus(want, have)
-    met = spans.minus(spans.minus(want, lacking), past)
-    counts = {}
-    for name, line in (("wanted_ticks", want), ("covered_ticks", met), ("missing_ticks", lacking)):
-        part, owner = spans.take_up(line)
-        counts[name] = np.bincount(owner, part[:, 1] - part[:, 0] + 1, len(uids)).astype(np.int64)
-    counts["beyond_ticks"] = counts["wanted_ticks"] - counts["covered_ticks"] - counts["missing_ticks"]
-    gaps, owner = spans.take_up(lacking)
-    names = np.array(uids, object)
-    coverage = pd.DataFrame({"uid": names, "stored": np.isin(names, files["uid"].to_numpy(object)), **counts})
-    missing = pd.DataFrame(
-        {
-            "uid": names[owner],
-            "t_start": (gaps[:, 0] / HZ).astype(np.float32),
-            "t_end": (gaps[:, 1] / HZ).astype(np.float32),
-        }
-    )
-    return coverage, missing
