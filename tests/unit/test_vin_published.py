@@ -5,14 +5,14 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
 from resources.config import load_settings
 from resources.files import FileRoot
-from resources.results import publish
+from resources.results import plain, publish
 from vin_assets.files import VinFiles
 from vin_assets.published import load_coverage, load_stats, stats_document, stats_tables
 from vin_assets.vin_store.diagnostics import VinOfflineCoverageStats, collect_vin_offline_dataset_stats
-from vin_assets.vin_store.result_json import from_json, to_plain
 from vin_assets.vin_store.store import VinOfflineStoreConfig
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "vin"
@@ -24,12 +24,12 @@ def test_statistics_are_read_back_as_they_were_published(tmp_path: Path, version
         tar.extractall(tmp_path, filter="data")
     stats = collect_vin_offline_dataset_stats(VinOfflineStoreConfig(tmp_path / f"tiny_v{version}"))
     published = publish(FileRoot(tmp_path / "out"), "a", stats_document(stats, "digest"), stats_tables(stats))
-    assert to_plain(load_stats(published.folder)) == to_plain(stats)
+    assert plain(load_stats(published.folder)) == plain(stats)
 
 
 def test_coverage_is_read_back_and_newer_keys_are_left_out() -> None:
     data = (GOLDEN / "tiny_v11.coverage.json").read_bytes()
-    expected = from_json(VinOfflineCoverageStats, data)
+    expected = TypeAdapter(VinOfflineCoverageStats).validate_json(data)
     assert load_coverage({**json.loads(data), "raw_version": "x"}) == expected
 
 

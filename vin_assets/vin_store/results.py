@@ -1,6 +1,6 @@
 """What the diagnostics answer: plain frozen records, with the fields and the order that their readers rely on.
 
-Belongs here: fields and their meaning. Does not belong here: how a value is computed, JSON (`result_json`).
+Belongs here: fields and their meaning. Does not belong here: how a value is computed, JSON (`resources.results`).
 `diagnostics` gives these out; fields may be added at the end with a default, none may be renamed or moved.
 """
 
