@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from dms_assets.extraction.extractor import Box, ExtractorError, Image, Row
+from dms_assets.extraction.images import shrink
 
 if TYPE_CHECKING:
     from dms_assets.baselines import Baseline
@@ -138,10 +139,9 @@ class FaceMesh:
             [[scale, 0, (_DETECTOR_SIZE - scale * width) / 2], [0, scale, (_DETECTOR_SIZE - scale * height) / 2]]
         )
         size = (max(round(width * scale), 1), max(round(height * scale), 1))
-        small = cv2.resize(region, size, interpolation=cv2.INTER_AREA)
         square = np.zeros((_DETECTOR_SIZE, _DETECTOR_SIZE, 3), np.uint8)
         x, y = (_DETECTOR_SIZE - size[0]) // 2, (_DETECTOR_SIZE - size[1]) // 2
-        square[y : y + size[1], x : x + size[0]] = small
+        square[y : y + size[1], x : x + size[0]] = shrink(region, size)
         scores, boxes = _run(self._detector, square, 1 / 127.5, 127.5)
         best = int(np.argmax(scores))
         confidence = _sigmoid(float(scores.ravel()[best]))

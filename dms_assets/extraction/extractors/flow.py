@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from dms_assets.extraction.extractor import Box, Image, NoOptions
+from dms_assets.extraction.images import shrink
 
 if TYPE_CHECKING:
     from dms_assets.baselines import Baseline
@@ -48,8 +49,7 @@ class Flow:
 
     def prepare(self, image: Image, box: Box, previous: Step | None) -> Step:
         """The step from `previous` to `image`, pooled in `box`."""
-        small = cv2.resize(image, (_WIDTH, _HEIGHT), interpolation=cv2.INTER_AREA)
-        grey = cv2.cvtColor(small, cv2.COLOR_BGR2GRAY).astype(np.uint8, copy=False)
+        grey = cv2.cvtColor(shrink(image, (_WIDTH, _HEIGHT)), cv2.COLOR_BGR2GRAY).astype(np.uint8, copy=False)
         if previous is None:
             return Step(grey, None)
         flow = self._search.calc(previous.grey, grey, None)  # type: ignore[call-overload]

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from dms_assets.extraction.extractor import Box, ExtractorError, Image, Row
+from dms_assets.extraction.images import shrink
 
 if TYPE_CHECKING:
     from dms_assets.baselines import Baseline
@@ -114,7 +115,7 @@ class Onnx:
             x0, y0 = np.clip(np.floor(box[:2]).astype(int), 0, (width - 1, height - 1))
             x1, y1 = np.clip(np.ceil(box[2:]).astype(int), (x0 + 1, y0 + 1), (width, height))
             image = image[y0:y1, x0:x1]
-        small = cv2.resize(image, self._options.input_size, interpolation=cv2.INTER_AREA)
+        small = shrink(image, self._options.input_size)
         ordered = small[:, :, ::-1] if self._options.colour == "rgb" else small
         mean, std = (np.array(values, np.float32) for values in (self._options.mean, self._options.std))
         return (ordered.astype(np.float32) / np.float32(255) - mean) / std
