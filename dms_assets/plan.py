@@ -164,7 +164,7 @@ def plan_route(
     have = runs_of(header.spans) if header is not None else NONE
     missing = join_runs(np.concatenate([minus(want, have), both(want, to_retry(meta, identity))]))
     beyond = minus(both(want, beyond_now(meta, identity)), missing)
-    state, why = _state(baseline, stored, missing, beyond, video)
+    state, why = _state(baseline, uid, stored, missing, beyond, video)
     if state in (State.UNREADABLE, State.INVALID) and stored is not None:
         age = (time.time() if now is None else now) - stored.identity.mtime_ns / 1e9
         if age < policy.settle_s:
@@ -191,7 +191,7 @@ def _seconds(runs: Ticks) -> str:
 
 
 def _state(
-    baseline: Baseline, stored: Stored | None, missing: Ticks, beyond: Ticks, video: VideoFile | None
+    baseline: Baseline, uid: str, stored: Stored | None, missing: Ticks, beyond: Ticks, video: VideoFile | None
 ) -> tuple[State, str]:
     if stored is not None:
         if stored.inaccessible:
@@ -200,6 +200,10 @@ def _state(
             return State.UNREADABLE, stored.unreadable
         if stored.header is None or stored.invalid:
             return State.INVALID, f"breaks {', '.join(stored.invalid)}"
+        if stored.header.uid != uid:
+            return State.INVALID, f"holds the route {stored.header.uid}"
+        if (name := stored.header.meta.get("baseline")) != baseline.name:
+            return State.INVALID, f"holds the baseline {name!r:.60}"
         if stored.header.kind != baseline.kind:
             return State.INVALID, f"holds {stored.header.kind}, but the baseline makes {baseline.kind}"
         if differences := stale(baseline, stored.header.meta):

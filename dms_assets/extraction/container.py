@@ -9,6 +9,7 @@ headers have to agree; they also tell of access units that were lost before the 
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from typing import Any, BinaryIO, TypeAlias
 
@@ -29,21 +30,28 @@ class ContainerError(ValueError):
 class ContainerSource:
     """The packets of a container's only video stream, numbered in decoding order."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        """Read the whole index.
+    def __init__(self, file: BinaryIO, form: str) -> None:
+        """Read the whole index of a file of the format `form`.
+
+        The format is given, never guessed from the content: a guess may take a playlist, which opens other files.
 
         Raises:
             ContainerError: it can't be opened, or its frame numbers can't be trusted.
         """
         self._file = file
         try:
-            self._container = av.open(file, "r")
+            self._form = form
+            self._container = av.open(file, "r", format=form)
             if len(self._container.streams.video) != 1:
                 raise ContainerError(f"it has {len(self._container.streams.video)} video streams, not one")
             self._stream = self._container.streams.video[0]
             self._pts, self._keys, pictures, lost = self._read()
         except av.FFmpegError as error:
             raise ContainerError(f"it can't be read as a video ({error.strerror})") from error
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            raise ContainerError("it can't be read as a video (its index points outside the file)") from error
         self._refuse_edits()
         self.order = self._order(pictures, lost)
 
@@ -110,12 +118,12 @@ class ContainerSource:
         if self._stream.frames in (0, len(self._pts)):
             return
         self._file.seek(0)
-        with av.open(self._file, "r", options={"ignore_editlist": "1"}) as plain:
+        with av.open(self._file, "r", format=self._form, options={"ignore_editlist": "1"}) as plain:
             count = sum(1 for packet in plain.demux(plain.streams.video[0]) if packet.size)
         if count != len(self._pts):
             raise ContainerError(f"an edit list hides {count - len(self._pts)} of its packets; remux it without one")
         self._file.seek(0)
-        self._container = av.open(self._file, "r")
+        self._container = av.open(self._file, "r", format=self._form)
         self._stream = self._container.streams.video[0]
 
     def _order(self, pictures: list[Picture] | None, lost: str) -> Order:

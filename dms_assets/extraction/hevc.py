@@ -200,15 +200,20 @@ def start_codes(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
         data = tail + piece
         # A unit that begins near the end of the piece is left for the next one, so that its header is whole.
         limit = len(data) if not piece else len(data) - _HEADER_BYTES - 3
-        found = data.find(b"\0\0\1")
-        while 0 <= found < limit:
-            begin = found + 3
+        for begin in _after_start_codes(data, limit):
             yield base + begin, data[begin : begin + _HEADER_BYTES]
-            found = data.find(b"\0\0\1", begin)
         if not piece:
             return
         keep = max(limit, 0)
         base, tail = base + keep, data[keep:]
+
+
+def _after_start_codes(data: bytes, limit: int) -> list[int]:
+    """Where the three bytes 0 0 1 that begin before `limit` end. Zeros are rare: looking for them first is fast."""
+    values = np.frombuffer(data, np.uint8)
+    zeros = np.flatnonzero(values[: max(min(limit, len(data) - 2), 0)] == 0)
+    found = zeros[(values[zeros + 1] == 0) & (values[zeros + 2] == 1)]
+    return (found + 3).tolist()  # type: ignore[no-any-return]
 
 
 def index_raw(file: BinaryIO) -> RawIndex:

@@ -184,6 +184,7 @@ class _Run:
         follows = np.zeros(len(ticks), np.bool_)
         follows[:-1] = (np.diff(ticks) == 1) & ~within(ticks[1:], work.missing)
         with Video(videos, file, self._clock) as video:
+            self._file = video.file
             since = time.perf_counter()
             for done, (frame, image) in enumerate(video.frames((2 * ticks).tolist())):
                 if image is None:

@@ -10,6 +10,7 @@ believed until the next random-access unit.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,8 @@ from dms_assets.extraction.extractor import Image
 from dms_assets.extraction.hevc import HevcError, Order, index_raw
 from resources.files import FileRoot, Identity
 
-SUFFIXES = (".hevc", ".mp4", ".mkv")
+_FORMATS = {".mp4": "mp4", ".mkv": "matroska"}
+SUFFIXES = (".hevc", *_FORMATS)
 
 
 class VideoMissingError(FileNotFoundError):
@@ -142,15 +144,15 @@ class Video:
             VideoRefusedError: it can't be read, or its frame numbers can't be trusted.
             OSError: it can't be opened.
         """
-        self.file = file
         self.clock = clock or Clock()
         self.decoded = 0
         self._convert = VideoReformatter()  # one for all frames: making its tables costs as much as a conversion
         since = time.perf_counter()
         self._stream = root.open(file.name)
+        self.file = VideoFile(file.name, Identity.of(os.fstat(self._stream.fileno())))  # of what is read from here on
         try:
-            raw = file.name.endswith(".hevc")
-            self._source: _Source = _RawSource(self._stream) if raw else ContainerSource(self._stream)
+            form = _FORMATS.get(os.path.splitext(file.name)[1])
+            self._source: _Source = ContainerSource(self._stream, form) if form else _RawSource(self._stream)
         except (HevcError, ContainerError) as error:
             self._stream.close()
             raise VideoRefusedError(f"{file.name}: {error}") from error

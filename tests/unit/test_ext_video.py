@@ -274,6 +274,17 @@ def test_other_codecs_are_numbered_by_their_timestamps(tmp_path: Path) -> None:
     assert_never_wrong(delivered(path, [0, 24, 25, 26, 51, 79]), [0, 24, 25, 26, 51, 79])
 
 
+@pytest.mark.parametrize("name", ["list.mp4", "list.mkv"])
+def test_a_playlist_under_a_videos_name_opens_no_other_file(
+    streams: dict[str, Path], tmp_path: Path, name: str
+) -> None:
+    target = streams["gop30.mp4"]
+    for text in (f"ffconcat version 1.0\nfile '{target}'\n", f"#EXTM3U\n#EXTINF:5,\n{target}\n#EXT-X-ENDLIST\n"):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(VideoRefusedError, match=name):
+            delivered(tmp_path / name, [0])
+
+
 # --- which file
 
 

@@ -32,11 +32,11 @@ FACES = registry({})["facemesh"]
 THEIRS = registry({"theirs": {"extractor": "external", "channels": ["a"]}})["theirs"]
 
 
-def header(baseline: Baseline = FACES, spans: Any = ((0, 10),), **meta: Any) -> Header:
+def header(entry: Baseline = FACES, spans: Any = ((0, 10),), **meta: Any) -> Header:
     array = np.array(spans, np.float32).reshape(-1, 2)
     rows = int(sum(round(10 * (end - begin)) + 1 for begin, end in array.tolist()))
-    declared = {"code_version": baseline.code_version, "weight_sha256": baseline.weight_sha256}
-    return Header("r", baseline.kind, rows, array, {**declared, **meta})
+    declared = {"baseline": entry.name, "code_version": entry.code_version, "weight_sha256": entry.weight_sha256}
+    return Header("r", entry.kind, rows, array, {**declared, **meta})
 
 
 def ask(
@@ -77,7 +77,9 @@ UNMET: dict[str, Any] = {"unmet": [{"video": VIDEO.as_meta, "beyond": [[8.0, 10.
         (Stored(OLD, header(code_sha256="other")), {}, State.COVERED, Work.NONE, False),
         (Stored(OLD, invalid=("t_grid",)), {}, State.INVALID, Work.EXTRACT, True),
         (Stored(OLD, invalid=("t_grid",)), {"wanted": ()}, State.INVALID, Work.NONE, False),
-        (Stored(OLD, header(OWN)), {}, State.INVALID, Work.EXTRACT, True),
+        (Stored(OLD, header(baseline="other")), {}, State.INVALID, Work.EXTRACT, True),
+        (Stored(OLD, dataclasses.replace(header(), uid="s")), {}, State.INVALID, Work.EXTRACT, True),
+        (Stored(OLD, header(OWN, baseline="facemesh")), {}, State.INVALID, Work.EXTRACT, True),
         (Stored(OLD, unreadable="no zip"), {}, State.UNREADABLE, Work.EXTRACT, True),
         (Stored(OLD, unreadable="no zip"), {"video": None}, State.UNREADABLE, Work.NONE, False),
         (Stored(YOUNG, unreadable="no zip"), {}, State.SETTLING, Work.NONE, False),
