@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dagster as dg
 
-from demo.steps import Step
-from dms_assets import outcomes, sync
+from demo.steps import Step, whole_steps
+from dms_assets import automation, outcomes, store_outcomes, sync
 from dms_assets.baselines import registry
 from dms_assets.files import DmsFiles
 from dms_assets.partitions import UIDS
@@ -13,6 +13,7 @@ from dms_assets.plan import Policy, Work
 from dms_assets.plan import plan as plans
 from resources import history
 from resources.config import Settings
+from resources.configuration_check import NAME
 from resources.events import report
 
 INPUTS = {key.path[-1]: key for key in (outcomes.DRIVER_VIDEO, outcomes.DRIVER_BOXES, outcomes.ANCHOR_SPANS)}
@@ -51,4 +52,10 @@ def steps(instance: dg.DagsterInstance, settings: Settings) -> list[Step]:
                 why[plan.uid] = "not looked at yet"
         if why:
             found.append(Step(f"dms_{baseline.name}_routes", list(why), "; ".join(sorted(set(why.values())))))
-    return found
+    names = list(registry(settings.dms.baselines))
+    whole = [
+        dg.AssetCheckKey(outcomes.ANCHOR_SPANS, NAME),
+        *(dg.AssetCheckKey(store_outcomes.coverage_key(name), store_outcomes.ROUTES_COVERED) for name in names),
+        *(dg.AssetCheckKey(outcomes.cache_key(name), automation.BELIEF) for name in names),
+    ]
+    return found + whole_steps(instance, found, whole, ["dms_stores", "dms_reconcile", "dms_configuration"])

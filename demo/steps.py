@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import dagster as dg
 
+from resources import history
 from resources.partitions import ranges
 
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
@@ -19,6 +20,22 @@ class Step:
     job: str
     partitions: Sequence[str]
     why: str
+
+
+def whole_steps(
+    instance: dg.DagsterInstance, before: Sequence[Step], checks: Sequence[dg.AssetCheckKey], jobs: Sequence[str]
+) -> list[Step]:
+    """The jobs without partitions, which are needed after other steps and while one of `checks` has no answer."""
+    answered = {
+        (state.asset, state.check)
+        for state in history.check_states(instance, checks)
+        if state.outcome is not history.Outcome.PLANNED
+    }
+    if before:
+        return [Step(job, (), "after the steps before") for job in jobs]
+    if any((key.asset_key.to_user_string(), key.name) not in answered for key in checks):
+        return [Step(job, (), "not looked at yet") for job in jobs]
+    return []
 
 
 def execute(instance: dg.DagsterInstance, defs: dg.Definitions, step: Step, keys: Sequence[str]) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dagster as dg
 
-from demo.steps import Step
+from demo.steps import Step, whole_steps
 from resources import history
 from resources.config import Settings
+from resources.configuration_check import NAME
 from resources.events import report
-from vin_assets import changes, outcomes
+from vin_assets import automation, changes, outcomes
 from vin_assets.files import VinFiles
 from vin_assets.partitions import STORES
 from vin_assets.sync import changed_stores
@@ -28,7 +29,9 @@ def steps(instance: dg.DagsterInstance, settings: Settings) -> list[Step]:
     done = instance.get_materialized_partitions(outcomes.STORE_STATS)
     done &= instance.get_materialized_partitions(outcomes.STORE_COVERAGE)
     needed = changes.reasons(files, done)
-    if not needed:
-        return []
-    why = ", ".join(sorted({reason for reasons in needed.values() for reason in reasons}))
-    return [Step("vin_store_checks", list(needed), why), Step("vin_store_results", list(needed), why)]
+    found = []
+    if needed:
+        why = ", ".join(sorted({reason for reasons in needed.values() for reason in reasons}))
+        found = [Step("vin_store_checks", list(needed), why), Step("vin_store_results", list(needed), why)]
+    whole = [dg.AssetCheckKey(outcomes.OFFLINE_STORE, name) for name in (automation.BELIEF, NAME)]
+    return found + whole_steps(instance, found, whole, ["vin_belief", "vin_configuration"])

@@ -1,10 +1,11 @@
 """The DMS assets: definitions only, one set per baseline. What a partition yields is in `outcomes`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import dagster as dg
 
-from dms_assets import outcomes
+from dms_assets import outcomes, store_outcomes
 from dms_assets.baselines import Baseline
 from dms_assets.files import DmsFiles
 from dms_assets.partitions import UIDS
@@ -100,3 +101,62 @@ def route_assets(baseline: Baseline) -> dg.AssetsDefinition:
         yield from run_partitions(context, work)
 
     return route
+
+
+def store_assets(baseline: Baseline) -> dg.AssetsDefinition:
+    """Coverage and statistics of one baseline's whole cache store, from one sweep over it."""
+    keys = store_outcomes.coverage_key(baseline.name), store_outcomes.stats_key(baseline.name)
+    cache = outcomes.cache_key(baseline.name)
+    group = f"dms_{baseline.name}"
+
+    @dg.multi_asset(
+        name=f"dms_{baseline.name}_store",
+        specs=[
+            dg.AssetSpec(
+                keys[0],
+                deps=[cache, outcomes.ANCHOR_SPANS],
+                description="Which wanted spans are stored, and why the rest is not. Opens changed files only.",
+                kinds={"json", "parquet"},
+                group_name=group,
+                owners=OWNERS,
+                skippable=True,
+            ),
+            dg.AssetSpec(
+                keys[1],
+                deps=[cache],
+                description="Failure codes, channel distributions and runtime over every cache of the baseline.",
+                kinds={"json"},
+                group_name=group,
+                owners=OWNERS,
+                skippable=True,
+            ),
+        ],
+        can_subset=True,
+    )
+    def store(
+        context: dg.AssetExecutionContext, dms_files: dg.ResourceParam[DmsFiles]
+    ) -> Iterator[dg.MaterializeResult[Any]]:
+        result = store_outcomes.swept(dms_files, baseline)
+        if keys[0] in context.selected_asset_keys:
+            yield store_outcomes.coverage(dms_files, baseline, result)
+        if keys[1] in context.selected_asset_keys:
+            yield store_outcomes.stats(dms_files, baseline, result)
+
+    return store
+
+
+def overview_asset(baselines: Sequence[Baseline]) -> dg.AssetsDefinition:
+    """The picture of every baseline and route."""
+
+    @dg.asset(
+        key=store_outcomes.OVERVIEW,
+        deps=[store_outcomes.coverage_key(baseline.name) for baseline in baselines],
+        description="Baselines x routes: what is covered and what is not, as a picture and a table.",
+        group_name="dms_overview",
+        kinds={"json"},
+        owners=OWNERS,
+    )
+    def overview(dms_files: dg.ResourceParam[DmsFiles]) -> dg.MaterializeResult[Any]:
+        return store_outcomes.overview(dms_files, baselines)
+
+    return overview

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import dagster as dg
 from pydantic import TypeAdapter, ValidationError
 
-from dms_assets import outcomes, sync
+from dms_assets import outcomes, store_outcomes, sync
 from dms_assets.baselines import Baseline
 from dms_assets.checks import DESCRIPTIONS
 from dms_assets.extraction.video import list_videos
@@ -327,12 +327,16 @@ def watched(baselines: Sequence[Baseline]) -> Watched:
         BELIEF,
     )
     keys = [outcomes.cache_key(baseline.name) for baseline in baselines]
+    covered = [
+        dg.AssetCheckKey(store_outcomes.coverage_key(baseline.name), store_outcomes.ROUTES_COVERED)
+        for baseline in baselines
+    ]
     configuration = dg.AssetCheckKey(outcomes.ANCHOR_SPANS, "configuration")
     return Watched(
         location=LOCATION,
-        checks=[*(dg.AssetCheckKey(key, name) for name in order for key in keys), configuration],
+        checks=[*(dg.AssetCheckKey(key, name) for name in order for key in keys), *covered, configuration],
         blocking=[dg.AssetCheckKey(key, outcomes.CACHE_VALID) for key in keys],
-        whole=[*(dg.AssetCheckKey(key, BELIEF) for key in keys), configuration],
+        whole=[*(dg.AssetCheckKey(key, BELIEF) for key in keys), *covered, configuration],
         partitions=_NAME,
         neighbour="vin_assets",
     )

@@ -6,7 +6,7 @@ computes nothing.
 
 import dagster as dg
 
-from dms_assets import outcomes
+from dms_assets import outcomes, store_outcomes
 from dms_assets.baselines import Baseline
 from dms_assets.files import DmsFiles
 from dms_assets.partitions import UIDS
@@ -37,3 +37,17 @@ def _route_check(baseline: Baseline, name: str, description: str) -> dg.AssetChe
 def route_checks(baseline: Baseline) -> list[dg.AssetChecksDefinition]:
     """The checks of one baseline's route caches."""
     return [_route_check(baseline, name, description) for name, description in DESCRIPTIONS.items()]
+
+
+def store_check(baseline: Baseline) -> dg.AssetChecksDefinition:
+    """The check of one baseline's coverage."""
+
+    @dg.asset_check(
+        asset=store_outcomes.coverage_key(baseline.name),
+        name=store_outcomes.ROUTES_COVERED,
+        description="Enough of the wanted routes have everything that is wanted of them.",
+    )
+    def routes_covered(dms_files: dg.ResourceParam[DmsFiles]) -> dg.AssetCheckResult:
+        return store_outcomes.routes_covered(dms_files, baseline).result()
+
+    return routes_covered

@@ -41,7 +41,6 @@ from resources.results import plain
 DRIVER_VIDEO = dg.AssetKey(["dms", "driver_video"])
 DRIVER_BOXES = dg.AssetKey(["dms", "driver_boxes"])
 ANCHOR_SPANS = dg.AssetKey(["dms", "anchor_spans"])
-OVERVIEW = dg.AssetKey(["dms", "overview"])
 
 CACHE_VALID = "cache_valid"
 SPAN_COVERAGE = "span_coverage"

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import dagster as dg
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from resources.config import configuration_file
+from resources.config import Settings, configuration_file
+
+NAME = "configuration"
 
 
 def configuration_check(asset_key: dg.AssetKey, errors: Sequence[Exception]) -> dg.AssetChecksDefinition:
@@ -15,7 +18,7 @@ def configuration_check(asset_key: dg.AssetKey, errors: Sequence[Exception]) -> 
 
     @dg.asset_check(
         asset=asset_key,
-        name="configuration",
+        name=NAME,
         description="The configuration was read, and is in force. While it is broken the built-in defaults are.",
     )
     def configuration() -> dg.AssetCheckResult:
@@ -31,3 +34,23 @@ def configuration_check(asset_key: dg.AssetKey, errors: Sequence[Exception]) -> 
         )
 
     return configuration
+
+
+def configuration_job(location: str, asset_key: dg.AssetKey) -> UnresolvedAssetJobDefinition:
+    """The job that runs the check alone."""
+    return dg.define_asset_job(
+        f"{location}_configuration",
+        dg.AssetSelection.checks(dg.AssetCheckKey(asset_key, NAME)),
+        description="Was the configuration read without problems?",
+    )
+
+
+def configuration_schedule(settings: Settings, job: UnresolvedAssetJobDefinition, cron: str) -> dg.ScheduleDefinition:
+    """Runs the check at the location's nightly time, so that a broken configuration is told."""
+    return dg.ScheduleDefinition(
+        name=f"{job.name}_nightly",
+        job=job,
+        cron_schedule=cron,
+        execution_timezone=settings.nightly.timezone,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dagster as dg
 
 from resources.config import ConfigurationError, Settings, settings_or_defaults
-from resources.configuration_check import configuration_check
+from resources.configuration_check import configuration_check, configuration_job, configuration_schedule
 from vin_assets import automation, outcomes
 from vin_assets.assets import ASSETS
 from vin_assets.checks import CHECKS
@@ -18,6 +18,7 @@ def build_defs(settings: Settings | None = None) -> dg.Definitions:
     error: ConfigurationError | None = None
     if settings is None:
         settings, error = settings_or_defaults()
+    configuration = configuration_job("vin", outcomes.OFFLINE_STORE)
     return dg.Definitions(
         assets=ASSETS,
         asset_checks=[
@@ -25,9 +26,12 @@ def build_defs(settings: Settings | None = None) -> dg.Definitions:
             *automation.CHECKS,
             configuration_check(outcomes.OFFLINE_STORE, [error] if error else []),
         ],
-        jobs=[*JOBS, *automation.JOBS],
+        jobs=[*JOBS, *automation.JOBS, configuration],
         sensors=automation.sensors(settings),
-        schedules=automation.schedules(settings),
+        schedules=[
+            *automation.schedules(settings),
+            configuration_schedule(settings, configuration, settings.nightly.vin_cron),
+        ],
         resources={"vin_files": VinFiles(settings)},
         executor=dg.in_process_executor,
     )

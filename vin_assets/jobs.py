@@ -6,9 +6,11 @@ from vin_assets import outcomes
 
 store_checks = dg.define_asset_job(
     "vin_store_checks",
-    dg.AssetSelection.checks_for_assets(outcomes.OFFLINE_STORE)
-    - dg.AssetSelection.checks(dg.AssetCheckKey(outcomes.OFFLINE_STORE, "configuration")),
-    description="Is each store readable and whole? Runs the checks of vin/offline_store.",
+    dg.AssetSelection.checks(
+        dg.AssetCheckKey(outcomes.OFFLINE_STORE, outcomes.STORE_READABLE),
+        dg.AssetCheckKey(outcomes.OFFLINE_STORE, outcomes.STORE_INTEGRITY),
+    ),
+    description="Is each store readable and whole?",
 )
 store_results = dg.define_asset_job(
     "vin_store_results",

@@ -12,9 +12,11 @@ import pytest
 from demo import dms
 from demo.prepare import clip_frames, write_video
 from demo.steps import Step, execute
-from dms_assets import outcomes
+from dms_assets import outcomes, store_outcomes
+from dms_assets.baselines import registry
 from dms_assets.cache_schema import RouteCache
 from dms_assets.definitions import build_defs
+from dms_assets.files import DmsFiles
 from resources import history
 from resources.config import DmsSettings, Settings
 
@@ -79,7 +81,8 @@ def test_a_night_extracts_judges_and_summarises_and_the_next_one_does_nothing(
     instance: dg.DagsterInstance, settings: Settings, tmp_path: Path
 ) -> None:
     done = night(instance, settings)
-    assert done == {f"dms_{name}_routes": [MET, SHORT, FACELESS, NO_VIDEO] for name in ("facemesh", "flow")}
+    whole: dict[str, list[str]] = {"dms_stores": [], "dms_reconcile": [], "dms_configuration": []}
+    assert done == whole | {f"dms_{name}_routes": [MET, SHORT, FACELESS, NO_VIDEO] for name in ("facemesh", "flow")}
     for baseline in ("facemesh", "flow"):
         for key in (outcomes.cache_key(baseline), outcomes.summary_key(baseline)):
             assert instance.get_materialized_partitions(key) == {MET, SHORT, FACELESS}
@@ -110,6 +113,21 @@ def test_a_night_extracts_judges_and_summarises_and_the_next_one_does_nothing(
     assert (summary["n"], summary["wanted_s"], summary["beyond_video_s"]) == (16, 1.6, 0.6)
     assert summary["failed"]["no_frame"] == 6
 
+    store = instance.get_latest_materialization_event(store_outcomes.coverage_key("facemesh"))
+    assert store is not None
+    assert store.asset_materialization is not None
+    told = {name: item.value for name, item in store.asset_materialization.metadata.items()}
+    assert (told["routes_wanted"], told["routes_covered"], told["missing_s"]) == (4, 2, 1.1)
+    covered = dg.AssetCheckKey(store_outcomes.coverage_key("facemesh"), store_outcomes.ROUTES_COVERED)
+    assert "2 of 4 wanted routes are covered" in history.evaluations(instance, covered, None)[0].description
+    document = json.loads((settings.output_root / "dms/overview/latest/result.json").read_text())
+    assert document["states"]["facemesh"] == {
+        MET: "covered",
+        SHORT: "unmeetable",
+        FACELESS: "covered",
+        NO_VIDEO: "no_video",
+    }
+
     newest = history.newest_event(instance)
     assert night(instance, settings) == {}
     assert history.newest_event(instance) == newest
@@ -121,7 +139,10 @@ def test_a_wanted_span_that_is_added_is_all_that_the_next_night_extracts(
     want(tmp_path, [(MET, 0.0, 1.0)])
     night(instance, settings)
     want(tmp_path, [(MET, 0.0, 2.0)])
-    assert night(instance, settings) == {"dms_facemesh_routes": [MET], "dms_flow_routes": [MET]}
+    done = night(instance, settings)
+    assert {job: uids for job, uids in done.items() if uids} == {
+        f"dms_{name}_routes": [MET] for name in ("facemesh", "flow")
+    }
     wanted = dg.AssetRecordsFilter(asset_key=outcomes.cache_key("facemesh"), asset_partitions=[MET])
     event = instance.fetch_materializations(wanted, limit=1).records[0].asset_materialization
     assert event is not None
@@ -161,3 +182,16 @@ def test_a_broken_configuration_leaves_the_location_with_a_failing_check(
     evaluation = history.evaluations(instance, key, None)[0]
     assert not evaluation.passed
     assert "baselines.facemesh.channels" in evaluation.description
+
+
+def test_a_sweep_opens_only_what_changed(instance: dg.DagsterInstance, settings: Settings, tmp_path: Path) -> None:
+    want(tmp_path, [(MET, 0.0, 0.5), (SHORT, 0.0, 0.5)])
+    night(instance, settings)
+    files, baseline = DmsFiles(settings), registry({})["facemesh"]
+    assert store_outcomes.swept(files, baseline).read == 0
+    (tmp_path / "caches" / "cache" / "facemesh" / f"{MET}.npz").touch()
+    assert store_outcomes.swept(files, baseline).read == 1
+    first = settings.output_root / "dms/facemesh/stats/latest/result.json"
+    before = json.loads(first.read_text())["histograms"]["yaw_deg"]
+    store_outcomes.stats(files, baseline, store_outcomes.swept(files, baseline))
+    assert json.loads(first.read_text())["histograms"]["yaw_deg"] == before

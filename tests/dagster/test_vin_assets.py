@@ -65,7 +65,8 @@ def states(instance: dg.DagsterInstance, settings: Settings) -> dict[tuple[str, 
 def test_every_store_is_computed_and_checked_and_a_second_night_does_nothing(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
-    assert {step.job for step in night(instance, settings)} == {"vin_store_checks", "vin_store_results"}
+    jobs = {"vin_store_checks", "vin_store_results", "vin_belief", "vin_configuration"}
+    assert {step.job for step in night(instance, settings)} == jobs
     for key in (outcomes.OFFLINE_STORE, outcomes.STORE_STATS, outcomes.STORE_COVERAGE):
         assert instance.get_materialized_partitions(key) == set(STORES)
     found = states(instance, settings)
@@ -117,7 +118,7 @@ def test_an_unreadable_store_costs_only_itself_and_its_repair_is_news(
     assert "manifest.json" in evaluation.description
     assert evaluation.metadata["table"].records[0].data["code"] == "manifest_unreadable"
     manifest.write_bytes(whole)
-    assert [step.partitions for step in night(instance, settings)] == [["tiny_v7"]] * 2
+    assert [step.partitions for step in night(instance, settings) if step.partitions] == [["tiny_v7"]] * 2
     assert states(instance, settings)["store_readable", "tiny_v7"] == "PASSED"
     assert instance.get_materialized_partitions(outcomes.STORE_STATS) == set(STORES)
 
