@@ -156,9 +156,8 @@ def _checksum_holds(header: bytes) -> bool:
 
     Adler-32 holds 1 + the sum modulo 65521 in its low half, at a twentieth of the cost of adding in Python.
     """
-    field = header[148:156]
     try:
-        wanted = int(field.split(b"\0", 1)[0].strip() or b"-1", 8)
+        wanted = int(header[148:156].replace(b"\0", b" "), 8)
     except ValueError:
         return False
     if len(header) < BLOCK or wanted < 0:
@@ -173,6 +172,11 @@ def _number(field: bytes, offset: int) -> int:
     """A size field: octal digits, or base-256 beyond 8 GiB."""
     if field[0] == 0x80:
         return int.from_bytes(field[1:], "big")
+    try:
+        if field[11] == 0:  # eleven digits and a NUL, as nearly every writer makes it
+            return int(field[:11], 8)
+    except ValueError:
+        pass
     try:
         return int(field.split(b"\0", 1)[0].strip() or b"0", 8)
     except ValueError:
@@ -244,10 +248,12 @@ def _walk(source: _Plain | _Forward) -> Iterator[str]:
                 everywhere |= _pax(payload, offset)
             offset += BLOCK + -(-length // BLOCK) * BLOCK
             continue
-        records = everywhere | extended if everywhere else extended
-        name = records.get("GNU.sparse.name") or records.get("path") or long_name or _name(header)
-        if records.get("size", "").isdecimal():
-            length = int(records["size"])
+        name = long_name or _name(header)
+        if extended or everywhere:
+            records = everywhere | extended
+            name = records.get("GNU.sparse.name") or records.get("path") or name
+            if records.get("size", "").isdecimal():
+                length = int(records["size"])
         start = offset + BLOCK
         if kind == b"S":
             start = _after_sparse_map(read_at, header, start)
@@ -262,7 +268,8 @@ def _walk(source: _Plain | _Forward) -> Iterator[str]:
 
 
 def _name(header: bytes) -> str:
-    name = _text(header[:100])
+    end = header.find(b"\0", 0, 100)
+    name = header[: end if end >= 0 else 100].decode("utf-8", "backslashreplace")
     if header[257:263] == b"ustar\0" and header[345]:
         return f"{_text(header[345:500])}/{name}"
     return name
