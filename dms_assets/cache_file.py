@@ -67,12 +67,6 @@ def opened(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES, *, whole: b
         yield open_container(file.fileno(), Path(path).name, max_bytes, whole=whole, needed=NEEDED)
 
 
-def text_of(box: Container, name: str) -> Any:
-    """A text member as str; whatever else it holds as the array it is."""
-    array = box.array(name)
-    return str(array[()]) if array.dtype.kind == "U" and array.ndim == 0 else array
-
-
 def _json_object(text: Any) -> tuple[dict[str, Any], str | None]:
     if not isinstance(text, str):
         return {}, f"is {getattr(text, 'dtype', type(text).__name__)} {getattr(text, 'shape', '')}, not a text"
@@ -86,13 +80,13 @@ def _json_object(text: Any) -> tuple[dict[str, Any], str | None]:
 def kind_of(box: Container) -> tuple[str, str | None]:
     """What the arrays are, and what `kind` declares (None when it is absent: the oldest files)."""
     actual = WINDOWS if "emb" in box.members else FRAMES
-    return actual, str(text_of(box, "kind")) if "kind" in box.members else None
+    return actual, str(box.text("kind")) if "kind" in box.members else None
 
 
 def _meta_of(box: Container) -> tuple[dict[str, Any], str | None]:
     if "meta" not in box.members:
         return {}, "meta is absent"
-    meta, problem = _json_object(text_of(box, "meta"))
+    meta, problem = _json_object(box.text("meta"))
     return meta, f"meta {problem}" if problem else None
 
 
@@ -113,7 +107,7 @@ def read_raw(
     kind, declared = kind_of(box)
     oddities = list(box.oddities)
     extra = tuple(sorted(name for name in box.members if name not in _KNOWN[kind]))
-    uid = text_of(box, "uid")
+    uid = box.text("uid")
     names = [*_ARRAYS[kind], *(name for name in _OPTIONAL[kind] if name in box.members)]
     arrays: dict[str, Any] = {name: box.array(name) for name in names}
     if kind == WINDOWS:
@@ -125,10 +119,10 @@ def read_raw(
     runtime: dict[str, Any] = {}
     try:
         if "runtime" in box.members:
-            runtime = _json_object(text_of(box, "runtime"))[0]
+            runtime = _json_object(box.text("runtime"))[0]
     except CacheUnreadableError as error:
         oddities.append(f"member runtime: {error.cause}")
-    fail_codes = str(text_of(box, "fail_codes")) if "fail_codes" in box.members else None
+    fail_codes = str(box.text("fail_codes")) if "fail_codes" in box.members else None
     for name in extra if complete else ():
         try:
             box.array(name)
@@ -148,7 +142,7 @@ def read_header(box: Container) -> Header:
     kind, declared = kind_of(box)
     if declared not in (None, kind):
         raise CacheInvalidError("kind", f"{box.file}: kind says {declared!r:.60}, the arrays are {kind}")
-    uid = text_of(box, "uid")
+    uid = box.text("uid")
     if not isinstance(uid, str):
         raise CacheInvalidError("dtype", f"{box.file}: uid is {uid.dtype} {uid.shape}, not a text")
     routes.check_uid(uid)

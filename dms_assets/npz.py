@@ -20,8 +20,9 @@ import struct
 import zlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,8 +40,9 @@ except ImportError:
     _decompressobj, _crc32 = zlib.decompressobj, zlib.crc32
 
 _END = struct.Struct("<4s4H2LH")
-_CENTRAL = struct.Struct("<4s6H3L5H2L")
-_LOCAL = struct.Struct("<4s5H3L2H")
+# Of these two headers only what is used: flags to sizes, the lengths of what follows, and the offset.
+_CENTRAL = struct.Struct("<8x2H4x3L3H8xL")
+_LOCAL = struct.Struct("<26x2H")
 _TAIL = 1 << 14  # holds the directory of a cache and the small members before it
 _WHOLE = 1 << 16  # up to here one read of the file costs less than several
 _NPY_DICT = re.compile(
@@ -52,13 +54,12 @@ _NPY_DICT = re.compile(
 MAX_BYTES: Final = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One entry of the zip directory."""
+class Member(NamedTuple):
+    """One entry of the zip directory; `name` as its bytes."""
 
-    name: str
-    method: int
+    name: bytes
     flags: int
+    method: int
     crc: int
     packed: int
     size: int
@@ -103,14 +104,14 @@ class Container:
         """The compressed bytes of a member, the first `limit` of them at most."""
         length = member.packed if limit is None else min(limit, member.packed)
         # The local header repeats the name and may carry an extra field (numpy's has one of 20 bytes).
-        guess = min(_LOCAL.size + len(member.name.encode()) + 20 + length, self.size - member.offset)
+        guess = min(_LOCAL.size + len(member.name) + 20 + length, self.size - member.offset)
         if guess < _LOCAL.size:
             raise self.refuse("its local header lies beyond the end of the file", name)
         head = self._bytes(member.offset, guess, name)
-        sign, *_, name_length, extra_length = _LOCAL.unpack_from(head)
-        if sign != b"PK\3\4":
+        if bytes(head[:4]) != b"PK\3\4":
             raise self.refuse("its local header is not where the directory says", name)
-        if bytes(head[_LOCAL.size : _LOCAL.size + name_length]) != member.name.encode():
+        name_length, extra_length = _LOCAL.unpack_from(head)
+        if head[_LOCAL.size : _LOCAL.size + name_length] != member.name:
             raise self.refuse("its local header carries another name", name)
         start = _LOCAL.size + name_length + extra_length
         if start + length <= len(head):
@@ -172,6 +173,17 @@ class Container:
         flat = np.frombuffer(data, dtype, offset=start)
         return flat.reshape(shape, order="F") if fortran else flat.reshape(shape)
 
+    def text(self, name: str) -> str | NDArray[Any]:
+        """A member that holds one text, as str; whatever else it holds as `array` gives it, raising what that does."""
+        data = self.raw(name)
+        dtype, shape, _, start = self._npy_header(data, name)
+        if dtype.kind != "U" or shape != () or dtype.byteorder == ">" or dtype.itemsize != len(data) - start:
+            return self.array(name)
+        try:
+            return str(data[start:], "utf-32-le").rstrip("\0")
+        except UnicodeDecodeError as error:
+            raise self.refuse(f"is no text: {error}", name) from error
+
     def form(self, name: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
         """A member's dtype and shape from its npy header alone; the rest of it is not inflated, nor its CRC checked.
 
@@ -194,23 +206,26 @@ class Container:
         text = bytes(data[start:end])
         if end > len(data):
             raise self.refuse("its npy header ends early", name)
-        match = _NPY_DICT.fullmatch(text)
         try:
-            if match:
-                descr: Any = match[1].decode("ascii")
-                fortran = match[2] == b"True"
-                shape: Any = tuple(int(n) for n in match[3].split(b",") if n.strip())
-            else:
-                parsed = ast.literal_eval(text.decode("utf-8" if data[6] == 3 else "latin1").strip())
-                descr, fortran, shape = parsed["descr"], parsed["fortran_order"] is True, parsed["shape"]
-            dtype = np.dtype(descr)
+            dtype, shape, fortran = _parsed_header(text, data[6])
         except (ValueError, TypeError, SyntaxError, KeyError, OverflowError, RecursionError) as error:
             raise self.refuse(f"its npy header can't be read: {error}", name) from error
         if dtype.hasobject:
             raise self.refuse("holds Python objects and would need unpickling, which is refused", name)
-        if not (isinstance(shape, tuple) and all(type(n) is int and n >= 0 for n in shape)):
-            raise self.refuse(f"its npy header has the shape {shape!r}", name)
         return dtype, shape, fortran, end
+
+
+@lru_cache(maxsize=4096)
+def _parsed_header(text: bytes, version: int) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
+    """dtype, shape and order of an npy header. The files of one store share most of theirs, so that few are parsed."""
+    if match := _NPY_DICT.fullmatch(text):
+        shape = tuple(int(n) for n in match[3].split(b",") if n.strip())
+        return np.dtype(match[1].decode("ascii")), shape, match[2] == b"True"
+    parsed = ast.literal_eval(text.decode("utf-8" if version == 3 else "latin1").strip())
+    shape = parsed["shape"]
+    if not (isinstance(shape, tuple) and all(type(n) is int and n >= 0 for n in shape)):
+        raise ValueError(f"the shape {shape!r:.80}")
+    return np.dtype(parsed["descr"]), shape, parsed["fortran_order"] is True
 
 
 def open_container(
@@ -267,27 +282,32 @@ def _read_directory(box: Container, needed: Collection[str]) -> None:
         box.oddities.append(f"a zip comment of {comment} bytes")
     if directory_at + directory_size != end:
         raise box.refuse("its zip directory is not where its end says: a part is missing, or something comes before it")
-    directory = box._bytes(directory_at, directory_size, None)
-    at = 0
+    directory = bytes(box._bytes(directory_at, directory_size, None))
+    members, at = box.members, 0
     for _ in range(entries):
-        if at + _CENTRAL.size > directory_size or bytes(directory[at : at + 4]) != b"PK\1\2":
+        if directory[at : at + 4] != b"PK\1\2" or at + _CENTRAL.size > directory_size:
             raise box.refuse("its zip directory is damaged")
-        entry = _CENTRAL.unpack_from(directory, at)
-        flags, method, crc, packed, size = entry[3], entry[4], entry[7], entry[8], entry[9]
-        name_length, skip, offset = entry[10], entry[10] + entry[11] + entry[12], entry[16]
-        raw_name = bytes(directory[at + _CENTRAL.size : at + _CENTRAL.size + name_length])
-        name = raw_name.decode("utf-8" if flags & 0x800 else "latin1", "replace")
-        at += _CENTRAL.size + skip
-        key = name.removesuffix(".npy")
-        if key in box.members:
+        flags, method, crc, packed, size, name_length, extra, comment, offset = _CENTRAL.unpack_from(directory, at)
+        at += _CENTRAL.size
+        raw_name = directory[at : at + name_length]
+        at += name_length + extra + comment
+        key, is_array = _array_name(raw_name, flags & 0x800)
+        if key in members:
             if not needed or key in needed:
                 raise box.refuse("is there twice: two readers would see two caches", key)
-            box.oddities.append(f"member {key} is there twice")
-        if key == name:
-            box.oddities.append(f"member {name[:80]!r} is no .npy member")
-        box.members[key] = Member(name, method, flags, crc, packed, size, offset)
+            box.oddities.append(f"member {key[:80]} is there twice")
+        if not is_array:
+            box.oddities.append(f"member {key[:80]!r} is no .npy member")
+        members[key] = Member(raw_name, flags, method, crc, packed, size, offset)
     if at != directory_size:
         box.oddities.append(f"{directory_size - at} bytes at the end of the zip directory belong to no member")
+
+
+@lru_cache(maxsize=1024)
+def _array_name(raw_name: bytes, is_utf8: int) -> tuple[str, bool]:
+    """The array's name in a member's name, and whether the member is named as an array at all."""
+    name = raw_name.decode("utf-8" if is_utf8 else "latin1", "replace")
+    return name.removesuffix(".npy"), name.endswith(".npy")
 
 
 def pack(arrays: Mapping[str, Any]) -> bytes:

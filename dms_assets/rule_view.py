@@ -76,8 +76,8 @@ class View:
 
     @cached_property
     def k(self) -> NDArray[np.int64]:
-        """The nearest tick of every row, -1 where its time is not finite."""
-        return np.where(np.isnan(self.x), -1, np.rint(self.x)).astype(np.int64)
+        """The nearest tick of every row, -1 where its time is not finite; absurd times stay within +-2**40."""
+        return np.where(np.isnan(self.x), -1, np.clip(np.rint(self.x), -(2.0**40), 2.0**40)).astype(np.int64)
 
     @cached_property
     def runs(self) -> spans.Ticks:
@@ -146,6 +146,8 @@ def _forms(cache: Any, kind: str) -> tuple[dict[str, str], dict[str, str]]:
     if kind == WINDOWS:
         if not isinstance(cache.win_len, (int, np.integer)) or isinstance(cache.win_len, bool):
             dtypes["win_len"] = f"win_len is {cache.win_len!r:.40}, not an integer"
+    elif isinstance(cache.channels, np.ndarray) and cache.channels.ndim != 1:
+        shapes["channels"] = f"channels has the shape {cache.channels.shape}"
     elif not all(isinstance(name, str) for name in cache.channels):
         dtypes["channels"] = "channels are not all texts"
     elif "feat" in rows and len(cache.channels) != cache.feat.shape[1]:

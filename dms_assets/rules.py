@@ -265,7 +265,7 @@ def time_base(view: View) -> Problem | None:
 
 def win_in_spans(view: View) -> Problem | None:
     """Every frame of a valid window lies within one span."""
-    length = int(view.cache.win_len)
+    length = max(min(int(view.cache.win_len), 1 << 31), 0)  # an absurd length is another rule's finding
     first, last = view.k - (length - 1), view.k
     runs = view.runs
     if not len(runs):

@@ -4,13 +4,13 @@ Belongs here: reading what changed and keeping what did not, and coverage of all
 one file (`examine`), results on the disk (`sweep_result`), what to do about it (`plan`).
 
 A file whose identity is the one kept is not opened again while the rules are the same. Coverage is computed from kept
-spans for all routes in one go, and kept as well while files and wanted spans are the same.
+spans for all routes in one go, and kept as well while files and wanted spans are the same. One thread reads: more were
+measured to be slower, for small files and for large ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import numpy as np
@@ -38,7 +38,6 @@ def sweep(
     lead_in: int = 0,
     known: SweepResult | None = None,
     progress: Progress | None = None,
-    workers: int = 1,
 ) -> SweepResult:
     """Sweep the caches of `baseline`.
 
@@ -50,7 +49,6 @@ def sweep(
         lead_in: ticks before a wanted one that count as wanted too (windows).
         known: the result before, of which everything unchanged is kept.
         progress: called with files done and files to read, now and then.
-        workers: threads; inflating large files runs beside Python.
 
     Raises:
         OSError: the root is missing or the folder can't be read; of single files, never.
@@ -66,7 +64,7 @@ def sweep(
         known, fresh = None, uids
     if known is not None and not fresh and len(known.files) == len(uids) and asked and known.wanted == asked:
         return known.unchanged(listing.strange)
-    tables = _merged_tables(known, set(fresh), set(uids), _examined(store, baseline, listing, fresh, progress, workers))
+    tables = _merged_tables(known, set(fresh), set(uids), _examined(store, baseline, listing, fresh, progress))
     held = tables["spans"]
     beyond = held["what"] == "beyond"
     coverage, missing = cover(wanted, tables["files"]["uid"], held[~beyond], held[beyond], lead_in)
@@ -95,27 +93,14 @@ def _changed(kept: pd.DataFrame, uids: list[str], now: NDArray[np.uint64]) -> li
 
 
 def _examined(
-    store: CacheStore, baseline: str, listing: Listing, fresh: list[str], progress: Progress | None, workers: int
+    store: CacheStore, baseline: str, listing: Listing, fresh: list[str], progress: Progress | None
 ) -> Iterator[FileRecord]:
-    def one(uid: str) -> FileRecord | None:
-        return examine(store, baseline, uid, listing.files[uid])
-
-    def told(number: int, record: FileRecord | None) -> FileRecord | None:
+    for number, uid in enumerate(fresh, 1):
+        record = examine(store, baseline, uid, listing.files[uid])
         if progress is not None and (number % _CHUNK == 0 or number == len(fresh)):
             progress(number, len(fresh))
-        return record
-
-    if workers > 1 and len(fresh) > 1:
-        with ThreadPoolExecutor(workers) as pool:
-            for start in range(0, len(fresh), 16 * workers):  # bounded: a result holds what it measured only
-                part = fresh[start : start + 16 * workers]
-                for number, record in enumerate(pool.map(one, part), start + 1):
-                    if told(number, record) is not None:
-                        yield record  # type: ignore[misc]
-    else:
-        for number, uid in enumerate(fresh, 1):
-            if (record := told(number, one(uid))) is not None:
-                yield record
+        if record is not None:
+            yield record
 
 
 def _merged_tables(

@@ -1,16 +1,20 @@
 """The rules: each has a corruptor that trips it, healthy caches trip none, and all are reported at once."""
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dms_assets import cache_schema as cs
 from dms_assets import validation
 from dms_assets.cache_store import CacheStore
 from dms_assets.contract import FRAMES, WINDOWS
+from dms_assets.examine import examine
 from resources.files import FileRoot
 from resources.findings import MAX_SAMPLES
 from tests.builders import dms
@@ -199,3 +203,52 @@ def test_absent_rows_of_a_claimed_span_are_counted_exactly() -> None:
     cache.spans = np.array([[0, 5]], np.float32)
     found = validation.findings(cache)
     assert [(finding.code, finding.count) for finding in found] == [("rows_complete", 51)]
+
+
+numbers = st.sampled_from([0.0, -1.0, 0.3, 2.00001, 1e9, 3e38, np.inf, -np.inf, np.nan])
+dtypes = st.sampled_from(["f2", "f4", "f8", ">f4", "i8", "i4", "u8", "u1", "?", "U3", "S3"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_no_content_of_a_file_makes_a_rule_stumble(data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from([FRAMES, WINDOWS]))
+    arrays = dms.healthy(kind)
+    for _ in range(data.draw(st.integers(1, 3))):
+        name = data.draw(st.sampled_from(sorted(arrays)))
+        array = arrays[name]
+        change = data.draw(st.sampled_from(["value", "value", "dtype", "shape", "drop", "text"]))
+        if change == "drop":
+            del arrays[name]
+        elif change == "dtype":
+            with np.errstate(all="ignore"):
+                arrays[name] = np.zeros(array.shape, data.draw(dtypes))
+        elif change == "shape":
+            arrays[name] = array[None] if data.draw(st.booleans()) or not array.ndim else array[: len(array) // 2]
+        elif change == "text":
+            arrays[name] = np.array(data.draw(st.text(max_size=20)))
+        elif array.size and array.dtype.kind in "fiub":
+            with np.errstate(all="ignore"):
+                array.flat[data.draw(st.integers(0, array.size - 1))] = np.array(data.draw(numbers)).astype(array.dtype)
+        if not arrays:
+            return
+    with tempfile.TemporaryDirectory() as folder:
+        store = CacheStore(FileRoot(folder))
+        route = put(store, kind, arrays)
+        found = store.findings(*route)
+        codes = {finding.code for finding in found}
+        try:
+            store.load(*route).merged_with(store.load(*route))  # type: ignore[arg-type]
+        except (cs.CacheUnreadableError, cs.CacheInvalidError) as error:
+            refused = getattr(error, "code", "container")
+        else:
+            refused = None
+        # What is refused is found, too; and an examination takes whatever there is.
+        assert refused is None or refused in codes
+        assert examine(store, *route, store.judge(*route).identity) is not None
+
+
+def test_an_absurd_window_length_is_a_finding() -> None:
+    cache = dms.windows()
+    cache.win_len = 2**64
+    assert {finding.code for finding in validation.findings(cache)} == {"win_len", "win_in_spans"}

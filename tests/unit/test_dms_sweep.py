@@ -217,12 +217,6 @@ def test_progress_is_told_to_the_end(store: CacheStore) -> None:
     assert told == [(6, 6)]
 
 
-def test_threads_find_the_same(store: CacheStore) -> None:
-    one, two = run(store), run(store, workers=2)
-    for name in sweep_result.TABLES:
-        pd.testing.assert_frame_equal(one.table(name), two.table(name))
-
-
 def test_an_empty_baseline_is_an_empty_result(store: CacheStore) -> None:
     result = sweep(store, "unknown", {})
     assert (result.totals["files"], result.totals["valid_fraction"]) == (0, None)
