@@ -30,6 +30,8 @@ class ContainerError(ValueError):
 class ContainerSource:
     """The packets of a container's only video stream, numbered in decoding order."""
 
+    tail_may_be_cut = False  # the container knows how long each packet is
+
     def __init__(self, file: BinaryIO, form: str) -> None:
         """Read the whole index of a file of the format `form`.
 
@@ -41,10 +43,12 @@ class ContainerSource:
         self._file = file
         try:
             self._form = form
-            self._container = av.open(file, "r", format=form)
+            self._container = av.open(file, "r", format=form, metadata_errors="replace")
             if len(self._container.streams.video) != 1:
                 raise ContainerError(f"it has {len(self._container.streams.video)} video streams, not one")
             self._stream = self._container.streams.video[0]
+            if self._stream.codec_context is None:
+                raise ContainerError("its codec is not known")
             self._pts, self._keys, pictures, lost = self._read()
         except av.FFmpegError as error:
             raise ContainerError(f"it can't be read as a video ({error.strerror})") from error
@@ -65,7 +69,7 @@ class ContainerSource:
         context.extradata = self._stream.codec_context.extradata
         return context
 
-    def packets(self, first: int, last: int) -> Iterator[Packet]:
+    def packets(self, first: int, last: int, _padding: bytes = b"") -> Iterator[Packet]:
         """Packets `first` to `last` (both included) in decoding order, each with its number as timestamp."""
         wanted = int(self._pts[first])
         position = {int(pts): number for number, pts in enumerate(self._pts[: first + 1])}
@@ -101,6 +105,8 @@ class ContainerSource:
                 raise ContainerError(f"packet {len(pts)} has no timestamp; remux it from a source that has them")
             if packet.is_discard:
                 raise ContainerError("an edit list hides some of its packets; remux it without one")
+            if packet.is_corrupt:
+                lost = lost or f"access unit {len(pts)} is cut"
             pts.append(packet.pts)
             keys.append(packet.is_keyframe)
             if headers is not None and not lost:
@@ -118,12 +124,14 @@ class ContainerSource:
         if self._stream.frames in (0, len(self._pts)):
             return
         self._file.seek(0)
-        with av.open(self._file, "r", format=self._form, options={"ignore_editlist": "1"}) as plain:
+        with av.open(
+            self._file, "r", format=self._form, metadata_errors="replace", options={"ignore_editlist": "1"}
+        ) as plain:
             count = sum(1 for packet in plain.demux(plain.streams.video[0]) if packet.size)
         if count != len(self._pts):
             raise ContainerError(f"an edit list hides {count - len(self._pts)} of its packets; remux it without one")
         self._file.seek(0)
-        self._container = av.open(self._file, "r", format=self._form)
+        self._container = av.open(self._file, "r", format=self._form, metadata_errors="replace")
         self._stream = self._container.streams.video[0]
 
     def _order(self, pictures: list[Picture] | None, lost: str) -> Order:
@@ -138,6 +146,8 @@ class ContainerSource:
             if self._stream.codec_context.has_b_frames and not reordered:
                 raise ContainerError("its frames are not in display order, but its timestamps rise: they were made up")
             random_access, trusted, reason = self._keys, len(display), ""
+            if lost:
+                raise ContainerError(lost)
         else:
             order = display_order(pictures, regular=False)
             random_access, trusted, reason = order.random_access, len(order.display), order.reason or lost

@@ -6,7 +6,7 @@ deciding how far the frame numbers of a stream can be trusted. Does not belong h
 A raw stream has no timestamps. Its frame numbers follow from the picture order counts of its slice headers, which run
 without a gap from one intra-only start of a coded video sequence to the next. Where they don't, units were lost, and
 nobody can say how many: a gap looks the same when it spans another such start. Hence only the part before the first
-irregularity is trusted.
+irregularity is trusted. A loss of exactly whole groups leaves no trace in a raw stream; in a container time tells.
 """
 
 from __future__ import annotations

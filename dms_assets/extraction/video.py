@@ -26,6 +26,7 @@ from dms_assets.extraction.hevc import HevcError, Order, index_raw
 from resources.files import FileRoot, Identity
 
 _FORMATS = {".mp4": "mp4", ".mkv": "matroska"}
+_PADDING = bytes(range(0x55, 0x95)) * 4
 SUFFIXES = (".hevc", *_FORMATS)
 
 
@@ -89,16 +90,19 @@ def find_video(root: FileRoot, uid: str) -> VideoFile:
 
 class _Source(Protocol):
     order: Order
+    tail_may_be_cut: bool
 
     def decoder(self) -> av.CodecContext: ...
 
-    def packets(self, first: int, last: int) -> Iterator[Packet]: ...
+    def packets(self, first: int, last: int, padding: bytes = b"", /) -> Iterator[Packet]: ...
 
     def close(self) -> None: ...
 
 
 class _RawSource:
     """The access units of a raw stream."""
+
+    tail_may_be_cut = True
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -108,12 +112,16 @@ class _RawSource:
     def decoder(self) -> av.CodecContext:
         return av.CodecContext.create("hevc", "r")
 
-    def packets(self, first: int, last: int) -> Iterator[Packet]:
+    def packets(self, first: int, last: int, padding: bytes = b"", /) -> Iterator[Packet]:
         offsets = self._index.offsets
         self._file.seek(int(offsets[first]))
         for number in range(first, last + 1):
             data = self._file.read(int(offsets[number + 1] - offsets[number]))
-            packet = av.Packet(self._index.parameter_sets + data if number == first else data)
+            if number == first:
+                data = self._index.parameter_sets + data
+            if number == last:
+                data += padding
+            packet = av.Packet(data)
             packet.pts = number
             yield packet
 
@@ -220,18 +228,21 @@ class Video:
     def _decode(self, first: int, last: int, numbers: set[int]) -> Iterator[tuple[int, Image]]:
         display = self._source.order.display
         while 0 <= first <= last:
-            decoder = cast(av.VideoCodecContext, self._source.decoder())
-            decoder.thread_count = 1
-            decoder.options = {"err_detect": "explode"}
             failed = -1
             since = time.perf_counter()
-            for frame in self._frames(decoder, first, last):
+            for frame in self._frames(self._decoder(), first, last):
                 since = self.clock.add("decode", since)
                 if isinstance(frame, int):
                     failed = frame
                     continue
                 unit = frame.pts
                 if unit is None or unit == failed or frame.is_corrupt or int(display[unit]) not in numbers:
+                    continue
+                if (
+                    unit == self.n_frames - 1
+                    and self._source.tail_may_be_cut
+                    and not self._is_whole(first, unit, frame)
+                ):
                     continue
                 image = cast(Image, self._convert.reformat(frame, format="bgr24").to_ndarray())
                 self.clock.add("convert", since)
@@ -243,11 +254,32 @@ class Video:
             later = self._starts[self._starts > failed]
             first = int(later[0]) if len(later) else -1
 
-    def _frames(self, decoder: av.VideoCodecContext, first: int, last: int) -> Iterator[av.VideoFrame | int]:
+    def _is_whole(self, first: int, unit: int, frame: av.VideoFrame) -> bool:
+        """Whether the last trusted unit of a raw stream ends where its picture does.
+
+        A decoder takes a slice that was cut for a picture, silently. But what follows a whole slice changes nothing,
+        and what follows a cut one is taken for its rest.
+        """
+        if not self.complete:
+            return False
+        for other in self._frames(self._decoder(), first, unit, _PADDING):
+            if not isinstance(other, int) and other.pts == unit:
+                return np.array_equal(frame.to_ndarray(), other.to_ndarray())
+        return False
+
+    def _decoder(self) -> av.VideoCodecContext:
+        decoder = cast(av.VideoCodecContext, self._source.decoder())
+        decoder.thread_count = 1
+        decoder.options = {"err_detect": "crccheck+explode"}  # checksums are looked at where a stream has them
+        return decoder
+
+    def _frames(
+        self, decoder: av.VideoCodecContext, first: int, last: int, padding: bytes = b""
+    ) -> Iterator[av.VideoFrame | int]:
         """Decoded frames; after an error the number of the unit that caused it, then what was decoded before."""
         number = first - 1
         try:
-            for packet in self._source.packets(first, last):
+            for packet in self._source.packets(first, last, padding):
                 number += 1
                 self.decoded += 1
                 yield from decoder.decode(packet)

@@ -56,13 +56,14 @@ def encode(
     bframes: int = 0,
     open_gop: bool = False,
     crf: int = 28,
+    checksums: bool = False,
     time_base: Fraction = Fraction(1, 20),
     muxer_options: dict[str, str] | None = None,
 ) -> Path:
     """Encode RGB frames at 20 a second as HEVC into `path`; its suffix (.hevc, .mp4, .mkv) names the container."""
     params = (
         f"keyint={gop}:min-keyint={gop}:scenecut=0:bframes={bframes}:b-adapt=0:open-gop={int(open_gop)}"
-        f":crf={crf}:pools=1:frame-threads=1:log-level=none:info=0"
+        f":crf={crf}:hash={int(checksums)}:pools=1:frame-threads=1:log-level=none:info=0"
     )
     with av.open(str(path), "w", options=muxer_options or {}) as container:
         stream = None

@@ -111,6 +111,19 @@ def test_a_raw_stream_cut_inside_its_last_unit_loses_that_frame_alone(
     assert None in got.values()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_healthy_stream_loses_nothing_at_its_end_and_a_cut_one_never_shows_a_wrong_frame(
+    tmp_path: Path, kind: str
+) -> None:
+    for count in (31, 44):
+        path = encode(numbered(count), tmp_path / "tail.hevc", **KINDS[kind])
+        data, last = path.read_bytes(), len(access_units(path)[-1])
+        assert_never_wrong(delivered(path, list(range(count))), list(range(count)))
+        for cut in range(1, last, max(last // 9, 1)):
+            path.write_bytes(data[:-cut])
+            assert_never_wrong(delivered(path, list(range(count))), list(range(count - 6)))
+
+
 LOST = {
     "inside": (40, 45),
     "first of a group": (60, 61),
@@ -166,6 +179,22 @@ def test_random_damage_never_gives_a_wrong_frame(streams: dict[str, Path], tmp_p
     except VideoRefusedError:
         return
     assert_never_wrong(got, [])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_where_a_stream_has_checksums_no_flipped_byte_passes(tmp_path: Path, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    path = tmp_path / f"sums{('.hevc', '.mp4', '.mkv')[seed % 3]}"
+    encode(numbered(60), path, checksums=True, **KINDS[list(KINDS)[seed % len(KINDS)]])
+    data = bytearray(path.read_bytes())
+    for _ in range(4):
+        data[int(random.integers(len(data)))] ^= int(random.integers(1, 256))
+    path.write_bytes(data)
+    try:
+        got = delivered(path, list(range(60)))
+    except VideoRefusedError:
+        return
+    assert {number: burnt for number, burnt in got.items() if burnt not in (number, None)} == {}
 
 
 def test_a_raw_stream_with_groups_of_several_lengths_is_trusted_up_to_the_first_odd_one(
