@@ -84,6 +84,8 @@ class ContainerSource:
                         break  # the demuxer's seek went too far
                     continue
                 number += 1
+                if packet.pts != self._pts[number]:
+                    return  # the file reads differently from before: what follows can't be had
                 packet.pts, packet.dts = number, None
                 yield packet
                 if number == last:
