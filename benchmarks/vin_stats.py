@@ -43,6 +43,7 @@ LABELS = (
     "vin/reference_pose_world_rig",
     "vin/lengths",
 )
+VIN = {"free_input_provenance": "native_evl_v1"}
 VARIANTS = 8  # distinct rows; the others repeat their bytes in files of their own
 
 
@@ -68,6 +69,7 @@ def blocks_of_row(rng: np.random.Generator) -> dict[str, Any]:
         "oracle.candidate_poses_world_cam": rng.random((CANDIDATES, 12), np.float32),
         "vin.reference_pose_world_rig": np.r_[np.eye(3).ravel(), 1, 2, 3].astype(np.float32),
         "vin.lengths": rng.integers(1000, 16000, 1),
+        "vin.t_world_snippet": rng.random((1, 12), np.float32),
     }
     for name in ("rri", *COMPONENTS):
         labels[:count] = rng.random(count)
@@ -111,8 +113,11 @@ def build(folder: Path, rows: int) -> None:
         ]
     materialized = {"backbone": True, "depths": False, "candidate_pcs": False}
     manifest = {"version": 11, "created_at": "2026-01-01T00:00:00Z", "source": {"dataset_config": {}}, "shards": shards}
-    manifest |= {"oracle": {"max_candidates": CANDIDATES}, "vin": {}, "materialized_blocks": materialized}
+    manifest |= {"oracle": {"max_candidates": CANDIDATES}, "vin": VIN, "materialized_blocks": materialized}
     (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "splits").mkdir()
+    for name in ("all", "train"):
+        np.save(folder / "splits" / f"{name}.npy", np.arange(rows))
     (folder / "sample_index.jsonl").write_text("".join(json.dumps(row) + "\n" for row in index))
 
 
