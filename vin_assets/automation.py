@@ -236,6 +236,7 @@ def watched() -> Watched:
             _INTEGRITY,
             _GENERATION,
             dg.AssetCheckKey(stats, outcomes.LABELS_USABLE),
+            dg.AssetCheckKey(stats, outcomes.DRIFT),
             dg.AssetCheckKey(coverage, outcomes.TARS_READABLE),
             dg.AssetCheckKey(coverage, outcomes.RAW_COVERAGE),
             _BELIEF,

@@ -72,6 +72,12 @@ CHECKS = [
         outcomes.generation_current,
     ),
     _on_result(
+        outcomes.STORE_STATS,
+        outcomes.DRIFT,
+        "Counts, means, quantiles and shapes are near those before, and near those of the other stores.",
+        outcomes.drift,
+    ),
+    _on_result(
         outcomes.STORE_COVERAGE,
         outcomes.RAW_COVERAGE,
         "The store holds enough of the raw dataset.",

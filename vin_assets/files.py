@@ -6,6 +6,7 @@ No Dagster: the definitions bind one of these as the resource `vin_files`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -103,11 +104,26 @@ class VinFiles:
         """The document that `asset` published last for `store`; None when there is none."""
         return results.latest(self.output, f"vin/{asset}/{store}")
 
-    def previous_stats(self, store: str) -> VinOfflineDatasetStats | None:
+    def latest_stats(self, store: str) -> VinOfflineDatasetStats | None:
         """The statistics published last for `store`; None when there are none, or of an earlier form."""
-        folder = self.output.path / "vin" / "store_stats" / store / "latest"
+        return self._stats(store, "latest")
+
+    def previous_stats(self, store: str, request_digest: str) -> VinOfflineDatasetStats | None:
+        """The newest published statistics of `store` that are of another request than `request_digest`."""
+        path = f"vin/store_stats/{store}"
         try:
-            return load_stats(folder)
+            versions = [entry for entry in self.output.scan(path) if entry.is_dir and entry.name != "latest"]
+        except FileNotFoundError:
+            return None
+        for entry in sorted(versions, key=lambda entry: entry.identity.mtime_ns, reverse=True):
+            document = json.loads(self.output.read(f"{path}/{entry.name}/{results.DOCUMENT}"))
+            if document.get("request_digest") != request_digest:
+                return self._stats(store, entry.name)
+        return None
+
+    def _stats(self, store: str, version: str) -> VinOfflineDatasetStats | None:
+        try:
+            return load_stats(self.output.path / "vin" / "store_stats" / store / version)
         except (OSError, ValueError, KeyError):
             return None
 

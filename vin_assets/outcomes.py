@@ -30,6 +30,7 @@ from vin_assets.vin_store.diagnostics import (
     collect_vin_offline_dataset_coverage,
     inspect_vin_offline_dataset_stats,
 )
+from vin_assets.vin_store.drift import PREVIOUS, DriftThresholds, drift_findings, drift_rows
 from vin_assets.vin_store.store import VinOfflineStoreConfig, VinStoreError
 
 RAW_DATASET = dg.AssetKey(["vin", "raw_dataset"])
@@ -41,6 +42,7 @@ STORE_READABLE = "store_readable"
 STORE_INTEGRITY = "store_integrity"
 LABELS_USABLE = "labels_usable"
 GENERATION_CURRENT = "generation_current"
+DRIFT = "drift"
 RAW_COVERAGE = "raw_coverage"
 TARS_READABLE = "tars_readable"
 
@@ -64,7 +66,7 @@ def store_stats(files: VinFiles, store: str) -> Iterator[Happened]:
         stats = inspect_vin_offline_dataset_stats(request)
     except VinStoreError as error:
         raise PartitionFailedError(str(error)) from error
-    previous = files.previous_stats(store)
+    previous = files.previous_stats(store, request.digest())
     drawn = figures.statistics_figures(stats, previous)
     document = stats_document(stats, request.digest())
     published = files.publish("store_stats", store, document, stats_tables(stats), _files(drawn))
@@ -73,6 +75,7 @@ def store_stats(files: VinFiles, store: str) -> Iterator[Happened]:
     yield Materialised(STORE_STATS, store, published.version, told)
     yield labels_usable(files, store, document)
     yield _generation(store, request.digest(), request.digest())
+    yield _drift(files, store, stats, previous)
 
 
 def _files(drawn: Mapping[str, Figure]) -> dict[str, bytes]:
@@ -110,6 +113,33 @@ def labels_usable(files: VinFiles, store: str, document: Mapping[str, Any]) -> C
     )
     counted = {"candidates": document["counted_candidates"], "finite_labels": document["rri"]["count"]}
     return Checked.of_findings(STORE_STATS, LABELS_USABLE, store, found, {"finite_labels_min": minimum}, counted)
+
+
+def drift(files: VinFiles, store: str, document: Mapping[str, Any]) -> Checked:
+    """The check on change against the statistics before, and against those of the other stores.
+
+    Raises:
+        PartitionFailedError: the published statistics can't be read back.
+    """
+    stats = files.latest_stats(store)
+    if stats is None:
+        raise PartitionFailedError(f"the published statistics of {store} can't be read; materialise them again")
+    return _drift(files, store, stats, files.previous_stats(store, document["request_digest"]))
+
+
+def _drift(
+    files: VinFiles, store: str, stats: VinOfflineDatasetStats, previous: VinOfflineDatasetStats | None
+) -> Checked:
+    found = {other: files.latest_stats(other) for other in files.stores() if other != store}
+    others = {other: item for other, item in found.items() if item is not None}
+    limits = files.vin.drift.model_dump()
+    rows = drift_rows(stats, previous, others, DriftThresholds(**limits))
+    told = {
+        "compared": len(rows),
+        "against": [PREVIOUS] * (previous is not None) + sorted(others),
+        "drift": table([plain(row) for row in sorted(rows, key=lambda row: not row.exceeded)]),
+    }
+    return Checked.of_findings(STORE_STATS, DRIFT, store, drift_findings(rows), limits, told)
 
 
 def generation_current(files: VinFiles, store: str, document: Mapping[str, Any]) -> Checked:

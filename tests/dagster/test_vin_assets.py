@@ -185,3 +185,23 @@ def test_reports_outside_runs_are_only_of_what_changed(instance: dg.DagsterInsta
 def test_wanted_keys_become_ranges_of_neighbours() -> None:
     assert ranges(list("abcdef"), ["a", "b", "d", "f"]) == [("a", "b"), ("d", "d"), ("f", "f")]
     assert ranges(list("abc"), []) == []
+
+
+def test_a_store_that_lost_samples_drifts_from_its_previous_statistics(
+    instance: dg.DagsterInstance, settings: Settings, tmp_path: Path
+) -> None:
+    stores = tmp_path / "stores"
+    for name in ("tiny_v11", "tiny_v7"):
+        shutil.rmtree(stores / name)
+    night(instance, settings)
+    assert states(instance, settings)["drift", "tiny_v8"] == "PASSED"
+    index = stores / "tiny_v8" / "sample_index.jsonl"
+    index.write_text("".join(index.read_text().splitlines(keepends=True)[:3]))
+    night(instance, settings)
+    key = dg.AssetCheckKey(outcomes.STORE_STATS, outcomes.DRIFT)
+    answer = history.evaluations(instance, key, "tiny_v8")[0]
+    assert (answer.passed, answer.severity) == (False, "WARN")
+    assert "num_scenes 3 -> 1 (changed by 67%, 25% allowed)" in answer.description
+    assert answer.metadata["threshold_max_relative_change"] == 0.25
+    execute(instance, build_defs(settings), Step("vin_result_checks", ["tiny_v8"], ""), ["tiny_v8"])
+    assert states(instance, settings)["drift", "tiny_v8"] == "FAILED"

@@ -39,4 +39,4 @@ def test_an_earlier_form_of_a_result_is_no_result_before_and_costs_nothing(tmp_p
     files.publish("store_coverage", "a", {"coverage": "much"}, {}, {})
     files.publish("store_stats", "a", {"rows": 3}, {}, {})
     assert files.previous_coverage("a") is None
-    assert files.previous_stats("a") is None
+    assert files.latest_stats("a") is None
