@@ -58,6 +58,7 @@ class ContainerSource:
             raise ContainerError("it can't be read as a video (its index points outside the file)") from error
         self._refuse_edits()
         self.order = self._order(pictures, lost)
+        self._number_of = {int(pts): number for number, pts in enumerate(self._pts)}
 
     def close(self) -> None:
         """Release the demuxer."""
@@ -72,7 +73,6 @@ class ContainerSource:
     def packets(self, first: int, last: int, _padding: bytes = b"") -> Iterator[Packet]:
         """Packets `first` to `last` (both included) in decoding order, each with its number as timestamp."""
         wanted = int(self._pts[first])
-        position = {int(pts): number for number, pts in enumerate(self._pts[: first + 1])}
         for start in (wanted, int(self._pts[0])):
             self._container.seek(start, stream=self._stream, backward=True, any_frame=False)
             number = first - 1
@@ -80,7 +80,7 @@ class ContainerSource:
                 if packet.pts is None or packet.size == 0:
                     continue
                 if number < first and packet.pts != wanted:
-                    if packet.pts not in position:
+                    if self._number_of.get(packet.pts, first) >= first:
                         break  # the demuxer's seek went too far
                     continue
                 number += 1

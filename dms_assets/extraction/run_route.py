@@ -181,8 +181,8 @@ class _Run:
         ticks = expand(work.decode)
         # After a block, every window that its ticks made possible has to be stored; a stored tick that follows may
         # still end such windows.
-        follows = np.zeros(len(ticks), np.bool_)
-        follows[:-1] = (np.diff(ticks) == 1) & ~within(ticks[1:], work.missing)
+        may_cut = np.zeros(len(ticks), np.bool_)
+        may_cut[:-1] = (np.diff(ticks) > 1) | within(ticks[1:], work.missing)
         with Video(videos, file, self._clock) as video:
             self._file = video.file
             since = time.perf_counter()
@@ -193,7 +193,8 @@ class _Run:
                 else:
                     block.timing.decode_ms.append((time.perf_counter() - since) * 1e3)
                 block.add(frame // 2, image)
-                if len(block.ticks) >= block_ticks and not follows[done] and done + 1 < len(ticks):
+                # Frames that can't be had cost nothing, so that no block is written for their sake.
+                if image is not None and len(block.ticks) >= block_ticks and may_cut[done]:
                     self._store(block, more=True)
                 if progress is not None:
                     progress(done + 1, len(ticks))
@@ -271,6 +272,7 @@ class _Run:
         rows = self._block.rows if self._block is not None else 0
         failed = {name: count for name, count in sorted(self._block.failed.items()) if count} if self._block else {}
         requested = count_ticks(work.decode)
+        file = self._file or file
         earlier = beyond_now(self._stored.meta, file.as_meta if file else None) if self._stored is not None else NONE
         beyond = join_runs(np.concatenate([earlier, runs_of_ticks(self._all_beyond)]))
         return RouteReport(

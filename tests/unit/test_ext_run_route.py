@@ -287,6 +287,12 @@ def test_ticks_beyond_the_video_are_tried_again_only_when_it_has_grown(place: Pl
     assert place.frames(baseline()).valid[-1]
 
 
+def test_a_span_far_beyond_the_video_is_one_block_more(place: Place) -> None:
+    report = place.run(baseline(), [[14, 1000]], block_ticks=10)
+    assert (report.rows, report.valid, report.blocks) == (9861, 10, 2)
+    assert report.frames_decoded == 19
+
+
 def test_an_extractor_that_raises_keeps_the_blocks_before(place: Place) -> None:
     with pytest.raises(RuntimeError, match="out of luck"):
         place.run(baseline("raises"), [[0, 10]], block_ticks=25)
