@@ -28,11 +28,12 @@ from dms_assets.examine import FAILURES
 from dms_assets.statistics import QUANTILES
 from resources.files import FileRoot
 from resources.findings import Finding, Severity
-from resources.results import DOCUMENT, plain
+from resources.results import DOCUMENT, plain, prune
 
 FORMAT: Final = 1
 IDENTITY: Final = ("device", "inode", "size", "mtime_ns", "ctime_ns")
 _MAX_BYTES: Final = 1 << 31
+_KEEP: Final = 2
 _COUNTS: Final = ("errors", "warnings", "rows", "valid", *FAILURES, "invalid_windows")
 _MILLISECONDS: Final = tuple(key for key in RUNTIME_KEYS if "_ms_" in key)
 _COLUMNS: Final[dict[str, dict[str, str]]] = {
@@ -213,6 +214,8 @@ class SweepResult:
     def publish(self, root: FileRoot, path: str) -> str:
         """Publish the result below `root` at `path` and return its version; equal results are one version.
 
+        It is what the next sweep builds on, so that only it and the one before stay.
+
         Raises:
             OSError: it can't be written; the previous result stays.
         """
@@ -222,6 +225,7 @@ class SweepResult:
                 pq.write_table(_arrow(name, self.table(name)), folder / f"{name}.parquet", compression="zstd")
             head = {"format": FORMAT, "rules": self.rules, "wanted": self.wanted, "totals": self.totals}
             (folder / DOCUMENT).write_text(json.dumps(plain(head), indent=1, sort_keys=True), encoding="utf-8")
+        prune(root, path, version, _KEEP)
         return version
 
 

@@ -80,7 +80,7 @@ def publish(
             frame.to_parquet(folder / f"{name}.parquet", index=False)
         for name, data in (figures or {}).items():
             (folder / name).write_bytes(data)
-    _prune(root, path, version, keep)
+    prune(root, path, version, keep)
     return Published(root.path / path / version, version)
 
 
@@ -100,7 +100,8 @@ def latest(root: FileRoot, path: str) -> dict[str, Any] | None:
     return document
 
 
-def _prune(root: FileRoot, path: str, current: str, keep: int) -> None:
+def prune(root: FileRoot, path: str, current: str, keep: int) -> None:
+    """Remove the oldest versions at `path` until `keep` are left, the `current` one among them."""
     versions = [entry for entry in root.scan(path) if entry.is_dir and entry.name not in (current, "latest")]
     versions.sort(key=lambda entry: entry.identity.mtime_ns, reverse=True)
     for entry in versions[max(keep - 1, 0) :]:

@@ -139,6 +139,13 @@ def test_a_kept_result_read_back_is_as_good_as_the_one_in_memory(
     assert again.version != run(store, wanted_digest="w2").version
 
 
+def test_only_the_last_results_stay(store: CacheStore, tmp_path: Path) -> None:
+    root = FileRoot(tmp_path / "results")
+    versions = [run(store, wanted_digest=f"w{i}").publish(root, "flow") for i in range(4)]
+    assert len({*os.listdir(root.path / "flow")} & {*versions}) == 2
+    assert read_result(root, "flow", "flow").wanted == "w3+0"
+
+
 def test_only_what_changed_is_opened(store: CacheStore, opened: list[str]) -> None:
     first = run(store)
     put(store, "flow", dms.frames("route_1", 0, 60))
