@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from dms_assets.extraction.extractor import ExtractorError, names
 from dms_assets.extraction.report import RouteReport
 from dms_assets.extraction.run_route import run_route
 from dms_assets.extraction.video import VideoMissingError, VideoRefusedError
+from dms_assets.plan import State, Work, plan
 from resources.files import FileRoot
 from tests.builders import third_party
 from tests.builders.video import access_units, encode, numbered
@@ -322,6 +324,24 @@ def test_another_code_version_is_refused_before_any_work_and_rebuilt_when_asked(
     assert ticks(cache) == list(range(31))
     assert cache.meta["code_version"] == "2"
     assert "merged_from" not in cache.meta
+
+
+def test_a_comment_in_an_extractor_rebuilds_nothing(place: Place) -> None:
+    place.run(baseline(), [[0, 1]])
+    with open(str(sys.modules["numbers_extractors"].__file__), "a") as file:
+        file.write("# said better\n")
+    (answer,) = plan(baseline(), {UID: [[0, 1]]}, caches=place.caches, videos=FileRoot(place.video.parent))
+    assert (answer.state, answer.work) == (State.COVERED, Work.NONE)
+    assert place.run(baseline(), [[0, 2]]).rows == 10
+    meta = place.frames(baseline()).meta
+    assert meta["code_sha256"] != meta["merged_from"][0]["code_sha256"]
+
+
+def test_two_runs_of_one_route_at_once_lose_nothing(place: Place) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda start: place.run(baseline(), [[start, start + 2]], block_ticks=3), (0, 3, 6, 9)))
+    cache = place.frames(baseline())
+    assert ticks(cache) == [*range(21), *range(30, 51), *range(60, 81), *range(90, 111)]
 
 
 def test_a_rebuild_that_fails_leaves_the_old_cache(place: Place) -> None:
