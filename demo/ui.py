@@ -41,7 +41,10 @@ def main() -> int:
         [str(programs / "dagster-webserver"), "-h", HOST, "-p", str(PORT), "-w", workspace],
         [str(programs / "dagster-daemon"), "run", "-w", workspace],
     ]
-    environment = {**os.environ, "DAGSTER_HOME": str(home), "PYTHONPATH": str(PROJECT)}
+    paths = [str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "DAGSTER_HOME": str(home), "PYTHONPATH": os.pathsep.join(paths)}
+    if "VIN_DMS_UI_PORT" in os.environ:  # links in alerts lead to where the pages are
+        environment.setdefault("VIN_DMS_ALERTS__WEBSERVER_URL", f"http://{HOST}:{PORT}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     running = [subprocess.Popen(command, cwd=PROJECT, env=environment, start_new_session=True) for command in commands]
     print(f"Open http://{HOST}:{PORT} (instance: {home}). Ctrl-C ends it.")

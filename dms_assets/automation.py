@@ -74,15 +74,14 @@ def _believed(files: DmsFiles, baseline: Baseline, instance: dg.DagsterInstance)
     found = belief(files, baseline, instance)
     where = str(files.caches.root.path / files.caches.folder(baseline.name))
     told = {"partitions": found.partitions, "digest": found.digest}
-    key = outcomes.cache_key(baseline.name)
-    return Checked.of_findings(key, BELIEF, None, found.findings("cache", where), None, told)
+    return Checked.of_findings(store_outcomes.coverage_key(baseline.name), BELIEF, None, found.findings("cache", where), None, told)
 
 
 def belief_check(baseline: Baseline) -> dg.AssetChecksDefinition:
     """The check of one baseline; the names of the differing routes tell which alerts it follows from."""
 
     @dg.asset_check(
-        asset=outcomes.cache_key(baseline.name),
+        asset=store_outcomes.coverage_key(baseline.name),
         name=BELIEF,
         description="Every cache that Dagster knows is on the disk with the content it knows, and the other way round.",
     )
@@ -129,8 +128,8 @@ def news(
 
 def _states(instance: dg.DagsterInstance, baseline: Baseline) -> dict[tuple[str, str | None], CheckState]:
     key = outcomes.cache_key(baseline.name)
-    names = [*DESCRIPTIONS, BELIEF]
-    found = history.check_states(instance, [dg.AssetCheckKey(key, name) for name in names])
+    keys = [*(dg.AssetCheckKey(key, name) for name in DESCRIPTIONS), dg.AssetCheckKey(store_outcomes.coverage_key(baseline.name), BELIEF)]
+    found = history.check_states(instance, keys)
     return {(state.check, state.partition): state for state in found}
 
 
@@ -223,10 +222,10 @@ def jobs(baselines: Sequence[Baseline]) -> list[dg.JobDefinition]:
     return [reconcile_job, retire_job]
 
 
-def _partition_sync(baselines: Sequence[Baseline]) -> dg.SensorDefinition:
+def _partition_sync(settings: Settings, baselines: Sequence[Baseline]) -> dg.SensorDefinition:
     @dg.sensor(
         name="dms_partition_sync",
-        minimum_interval_seconds=60,
+        minimum_interval_seconds=settings.nightly.sync_interval_s,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Adds a partition for each route that is wanted or stored, and records changed inputs. "
         "Never removes a partition: an operator retires one with the job dms_retire_routes.",
@@ -324,19 +323,19 @@ def watched(baselines: Sequence[Baseline]) -> Watched:
         outcomes.SPAN_COVERAGE,
         outcomes.PROVENANCE_CURRENT,
         outcomes.VALID_FRACTION,
-        BELIEF,
     )
     keys = [outcomes.cache_key(baseline.name) for baseline in baselines]
-    covered = [
-        dg.AssetCheckKey(store_outcomes.coverage_key(baseline.name), store_outcomes.ROUTES_COVERED)
+    whole = [
+        dg.AssetCheckKey(store_outcomes.coverage_key(baseline.name), name)
+        for name in (BELIEF, store_outcomes.ROUTES_COVERED)
         for baseline in baselines
     ]
-    configuration = dg.AssetCheckKey(outcomes.ANCHOR_SPANS, "configuration")
+    whole.append(dg.AssetCheckKey(outcomes.ANCHOR_SPANS, "configuration"))
     return Watched(
         location=LOCATION,
-        checks=[*(dg.AssetCheckKey(key, name) for name in order for key in keys), *covered, configuration],
+        checks=[*(dg.AssetCheckKey(key, name) for name in order for key in keys), *whole],
         blocking=[dg.AssetCheckKey(key, outcomes.CACHE_VALID) for key in keys],
-        whole=[*(dg.AssetCheckKey(key, BELIEF) for key in keys), *covered, configuration],
+        whole=whole,
         partitions=_NAME,
         neighbour="vin_assets",
     )
@@ -345,7 +344,7 @@ def watched(baselines: Sequence[Baseline]) -> Watched:
 def sensors(settings: Settings, baselines: Sequence[Baseline]) -> list[dg.SensorDefinition]:
     """The location's sensors."""
     alerts = alert_sensor(watched(baselines), settings.alerts, settings.nightly.timezone)
-    return [_partition_sync(baselines), alerts]
+    return [_partition_sync(settings, baselines), alerts]
 
 
 def schedules(

@@ -128,10 +128,15 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """When things are told. Seconds. `settle_s` lets everything that has one cause come in before it is told."""
+    """When things are told. Seconds. `settle_s` lets everything that has one cause come in before it is told.
+
+    Within `gather_s` of an incident, the same check of the same subject in another family belongs to it: a wanted span
+    that was added fails in every baseline, each of which is judged in a run of its own.
+    """
 
     repeat_s: float = 24 * 3600.0
     settle_s: float = 20.0
+    gather_s: float = 7200.0
     mutes: tuple[Mute, ...] = ()
 
     def muted(self, problem: Problem, today: datetime.date) -> Mute | None:
@@ -184,7 +189,7 @@ class Incidents:
         for problem in sorted(seen, key=lambda item: (bool(item.about), item.rank, item.key)):
             incident = holder.get(problem.key)
             if incident is None:
-                incident = self._home(problem, by_subject, policy, today)
+                incident = self._home(problem, by_subject, policy, now, today)
                 if incident is None:
                     incident = Incident(uuid.uuid4().hex, problem, now, now)
                     self.open[incident.id] = incident
@@ -211,7 +216,12 @@ class Incidents:
         return self._tell(now, today, policy, lost)
 
     def _home(
-        self, problem: Problem, by_subject: dict[str, list[Incident]], policy: Policy, today: datetime.date
+        self,
+        problem: Problem,
+        by_subject: dict[str, list[Incident]],
+        policy: Policy,
+        now: float,
+        today: datetime.date,
     ) -> Incident | None:
         """The incident that a problem not seen before belongs to, or None when it is a cause of its own."""
         for incident in by_subject.get(problem.subject, ()):
@@ -219,7 +229,10 @@ class Incidents:
             if incident.told is None and incident.members and not policy.muted(root, today):
                 return incident
             explains = problem.severity is Severity.WARN or root.severity is Severity.ERROR
-            if root.cause and explains and root.key in incident.members and root.family == problem.family:
+            if not explains or root.key not in incident.members:
+                continue
+            same = root.check == problem.check and now - incident.opened <= policy.gather_s
+            if (root.cause and root.family == problem.family) or (same and root.family != problem.family):
                 return incident
         if problem.about:
             homes = [[i for i in by_subject.get(subject, ()) if i.goes_on] for subject in problem.about]

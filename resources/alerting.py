@@ -285,20 +285,22 @@ class Watcher:
 
     def _neighbour(self, location: str, sensor: Instigator | None, found: Found, now: float) -> None:
         key = f"location:{location}"
-        seen = max(self._memory.awake_since, (sensor and sensor.good_at) or 0.0)
-        running = sensor is None or sensor.running
-        if running and now - seen <= self._settings.watch_s:
-            if sensor and sensor.good_at and now - sensor.good_at <= self._settings.watch_s:
-                found.cleared.add(key)
-            return
-        if not running:
-            text = f"its alert sensor {sensor_name(location)} is switched off, so nothing tells of its failures"
-        else:
-            error = (liveness.location_errors(self._base) or {}).get(location, "")
-            since = _utc(sensor.good_at) if sensor and sensor.good_at else "it was first expected"
+        good_at = sensor.good_at if sensor else None
+        seen = max(self._memory.awake_since, good_at or 0.0)
+        error = (liveness.location_errors(self._base) or {}).get(location, "")
+        if sensor is not None and not sensor.running:
+            text = f"its alert sensor {sensor.name} is switched off, so nothing tells of its failures"
+        elif now - seen > self._settings.watch_s:
+            since = _utc(good_at) if good_at else "it was first expected"
             text = (
                 f"no good tick of its alert sensor since {since}. {error or (sensor.error if sensor else '')}".strip()
             )
+        elif error:
+            text = f"it does not load in the webserver: {error}"
+        else:
+            if good_at and now - good_at <= self._settings.watch_s:
+                found.cleared.add(key)
+            return
         found.problem(
             Problem(
                 key=key,

@@ -108,42 +108,49 @@ def _occasions(instance: dg.DagsterInstance, keys: Sequence[str], versions: Mapp
     return found
 
 
-@dg.sensor(
-    name="vin_partition_sync",
-    minimum_interval_seconds=60,
-    default_status=dg.DefaultSensorStatus.RUNNING,
-    jobs=[changed_checks, belief_job],
-    description="Adds a partition for each new store, records changed stores, and has changed ones checked. "
-    "Never removes a partition: an operator retires one with the job vin_retire_stores.",
-)
-def vin_partition_sync(
-    context: dg.SensorEvaluationContext, vin_files: dg.ResourceParam[VinFiles]
-) -> dg.SensorResult | dg.SkipReason:
-    """One look at the store roots.
+def partition_sync(settings: Settings) -> dg.SensorDefinition:
+    """The sensor that keeps partitions and recorded versions in step with the store roots."""
 
-    Raises:
-        OSError, StoreNameError: a root can't be read, or names collide: the tick shows it.
-        NoStoresError: there is no store at all.
-    """
-    instance = context.instance
-    stores = vin_files.stores()
-    if not stores:
-        roots = ", ".join(map(str, vin_files.vin.store_roots))
-        raise NoStoresError(f"no store below {roots}: is the disk mounted? Set [vin] store_roots if they lie elsewhere")
-    keys = instance.get_dynamic_partitions(_NAME)
-    new = sorted(set(stores) - set(keys))[:_BATCH]
-    versions = {store: store_version(vin_files, store) for store in {*stores, *keys}}
-    changed = changed_stores(vin_files, history.data_versions(instance, outcomes.OFFLINE_STORE))
-    changed = [item for item in changed if item.partition in keys or item.partition in new]
-    requests = _check_requests(instance, keys, versions, {item.partition for item in changed})
-    requests += _belief_requests(instance, belief(vin_files, instance))
-    if not (new or changed or requests):
-        return dg.SkipReason(f"{len(stores)} stores, nothing new")
-    return dg.SensorResult(
-        dynamic_partitions_requests=[STORES.build_add_request(new)] if new else [],
-        asset_events=[materialisation(item) for item in changed],
-        run_requests=requests,
+    @dg.sensor(
+        name="vin_partition_sync",
+        minimum_interval_seconds=settings.nightly.sync_interval_s,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        jobs=[changed_checks, belief_job],
+        description="Adds a partition for each new store, records changed stores, and has changed ones checked. "
+        "Never removes a partition: an operator retires one with the job vin_retire_stores.",
     )
+    def vin_partition_sync(
+        context: dg.SensorEvaluationContext, vin_files: dg.ResourceParam[VinFiles]
+    ) -> dg.SensorResult | dg.SkipReason:
+        """One look at the store roots.
+
+        Raises:
+            OSError, StoreNameError: a root can't be read, or names collide: the tick shows it.
+            NoStoresError: there is no store at all.
+        """
+        instance = context.instance
+        stores = vin_files.stores()
+        if not stores:
+            roots = ", ".join(map(str, vin_files.vin.store_roots))
+            raise NoStoresError(
+                f"no store below {roots}: is the disk mounted? Set [vin] store_roots if they lie elsewhere"
+            )
+        keys = instance.get_dynamic_partitions(_NAME)
+        new = sorted(set(stores) - set(keys))[:_BATCH]
+        versions = {store: store_version(vin_files, store) for store in {*stores, *keys}}
+        changed = changed_stores(vin_files, history.data_versions(instance, outcomes.OFFLINE_STORE))
+        changed = [item for item in changed if item.partition in keys or item.partition in new]
+        requests = _check_requests(instance, keys, versions, {item.partition for item in changed})
+        requests += _belief_requests(instance, belief(vin_files, instance))
+        if not (new or changed or requests):
+            return dg.SkipReason(f"{len(stores)} stores, nothing new")
+        return dg.SensorResult(
+            dynamic_partitions_requests=[STORES.build_add_request(new)] if new else [],
+            asset_events=[materialisation(item) for item in changed],
+            run_requests=requests,
+        )
+
+    return vin_partition_sync
 
 
 def _check_requests(
@@ -255,7 +262,7 @@ JOBS: list[Job] = [changed_checks, belief_job, retire_job]
 
 def sensors(settings: Settings) -> list[dg.SensorDefinition]:
     """The location's sensors."""
-    return [vin_partition_sync, alert_sensor(watched(), settings.alerts, settings.nightly.timezone)]
+    return [partition_sync(settings), alert_sensor(watched(), settings.alerts, settings.nightly.timezone)]
 
 
 def schedules(settings: Settings) -> list[dg.ScheduleDefinition]:

@@ -111,8 +111,18 @@ def test_an_independent_failure_on_the_same_route_is_told() -> None:
     clock = Clock()
     clock.at(0, problem("a", cause=True))
     clock.at(20)
-    clock.at(100, problem("a", family="dms/other"))
-    assert told(clock.at(120)) == [(News.NEW, "dms/other/route_cache [a] cache_valid")]
+    clock.at(100, problem("a", "span_coverage", 2, family="dms/other"))
+    assert told(clock.at(120)) == [(News.NEW, "dms/other/route_cache [a] span_coverage")]
+
+
+def test_the_same_check_of_a_route_in_another_baseline_belongs_to_it_for_a_while() -> None:
+    clock = Clock()
+    clock.at(0, problem("a", "span_coverage"))
+    clock.at(20)
+    clock.at(100, problem("a", "span_coverage", family="dms/other"))
+    assert clock.at(200) == []
+    clock.at(8000, problem("a", "span_coverage", family="dms/third"))
+    assert (News.NEW, "dms/third/route_cache [a] span_coverage") in told(clock.at(8100))
 
 
 def test_a_check_of_the_whole_asset_joins_when_all_it_complains_of_is_known() -> None:
