@@ -6,6 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
+import dagster as dg
+
 from resources.config import PROJECT
 
 
@@ -17,3 +19,11 @@ def prepare_home() -> Path:
         shutil.copyfile(PROJECT / "deploy" / "embedded" / "dagster.yaml", home / "dagster.yaml")
     os.environ["DAGSTER_HOME"] = str(home)
     return home
+
+
+def create_storage() -> None:
+    """Make the instance's tables once, before several processes would do so at the same time and trip each other."""
+    with dg.DagsterInstance.get() as instance:
+        instance.get_runs(limit=1)
+        instance.all_instigator_state()
+        instance.event_log_storage.get_maximum_record_id()

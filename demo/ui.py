@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from demo.instance import prepare_home
+from demo.instance import create_storage, prepare_home
 from resources.config import PROJECT
 
 HOST = os.environ.get("VIN_DMS_UI_HOST", "127.0.0.1")
@@ -35,6 +35,7 @@ def main() -> int:
             f"Port {PORT} of {HOST} is taken: end what listens there, or choose one with VIN_DMS_UI_PORT=3001 make ui"
         )
         return 1
+    create_storage()
     workspace = str(PROJECT / "workspace.yaml")
     programs = Path(sys.executable).parent
     commands = [

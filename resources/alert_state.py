@@ -136,8 +136,8 @@ class Policy:
 
     repeat_s: float = 24 * 3600.0
     settle_s: float = 20.0
-    gather_s: float = 7200.0
     mutes: tuple[Mute, ...] = ()
+    gather_s: float = 7200.0
 
     def muted(self, problem: Problem, today: datetime.date) -> Mute | None:
         """The mute that covers `problem`, if any."""
