@@ -205,7 +205,8 @@ class Incidents:
                 incident.told is None
                 and problem.subject == incident.root.subject
                 and not policy.muted(problem, today)
-                and _before(problem, incident.root)
+                and not problem.about
+                and (incident.root.about or _before(problem, incident.root))
             ):
                 incident.root = problem
         lost = set()
@@ -231,8 +232,9 @@ class Incidents:
             explains = problem.severity is Severity.WARN or root.severity is Severity.ERROR
             if not explains or root.key not in incident.members:
                 continue
-            same = root.check == problem.check and now - incident.opened <= policy.gather_s
-            if (root.cause and root.family == problem.family) or (same and root.family != problem.family):
+            others = {item.check for item in incident.members.values() if item.family != problem.family}
+            same = problem.check in others and now - incident.opened <= policy.gather_s
+            if same or (root.cause and root.family == problem.family):
                 return incident
         if problem.about:
             homes = [[i for i in by_subject.get(subject, ()) if i.goes_on] for subject in problem.about]

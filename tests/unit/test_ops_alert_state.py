@@ -258,3 +258,15 @@ def test_a_failed_run_that_tells_of_a_failing_route_joins_it_and_does_not_outliv
     (alert,) = clock.at(140)
     assert (alert.news, [follower.kind for follower in alert.followers]) == (News.RECOVERED, [Kind.RUN])
     assert clock.incidents.open == {}
+
+
+def test_a_failed_run_of_one_route_is_listed_below_the_check_that_fails_with_it() -> None:
+    clock = Clock()
+    run = problem("a", "", 0, key="run:night", kind=Kind.RUN, about=("a",))
+    clock.at(0, run, problem("a", "span_coverage", 2))
+    (alert,) = clock.at(20)
+    assert (alert.root.check, [follower.key for follower in alert.followers]) == ("span_coverage", ["run:night"])
+    clock.at(60, problem("a", "span_coverage", 2, family="dms/other"))
+    assert clock.at(100) == []
+    clock.at(110, cleared=("dms/toy:span_coverage:a", "dms/other:span_coverage:a"))
+    assert [alert.news for alert in clock.at(140)] == [News.RECOVERED]
