@@ -5,6 +5,7 @@ deserves work (`plan`), what has to be judged again (`reconcile`), judging (`out
 (`resources.alerting`).
 """
 
+import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -21,13 +22,14 @@ from dms_assets.plan import Policy, State, Work, fingerprint
 from dms_assets.plan import plan as plans
 from dms_assets.reconcile import Ledger, entry_of, on_disk, pending
 from resources import attempts, history
-from resources.alerting import Watched, alert_sensor, digest_schedule
+from resources.alerting import alert_sensor, digest_schedule
 from resources.belief import Belief, compare
 from resources.config import Settings
 from resources.disk import require_free
 from resources.events import Checked, Happened, Materialised, materialisation, record
 from resources.history import CheckState, Outcome
 from resources.launching import is_running, night_requests
+from resources.watching import Watched
 
 LOCATION = "dms_assets"
 BELIEF = "belief_matches_disk"
@@ -74,7 +76,9 @@ def _believed(files: DmsFiles, baseline: Baseline, instance: dg.DagsterInstance)
     found = belief(files, baseline, instance)
     where = str(files.caches.root.path / files.caches.folder(baseline.name))
     told = {"partitions": found.partitions, "digest": found.digest}
-    return Checked.of_findings(store_outcomes.coverage_key(baseline.name), BELIEF, None, found.findings("cache", where), None, told)
+    return Checked.of_findings(
+        store_outcomes.coverage_key(baseline.name), BELIEF, None, found.findings("cache", where), None, told
+    )
 
 
 def belief_check(baseline: Baseline) -> dg.AssetChecksDefinition:
@@ -128,7 +132,10 @@ def news(
 
 def _states(instance: dg.DagsterInstance, baseline: Baseline) -> dict[tuple[str, str | None], CheckState]:
     key = outcomes.cache_key(baseline.name)
-    keys = [*(dg.AssetCheckKey(key, name) for name in DESCRIPTIONS), dg.AssetCheckKey(store_outcomes.coverage_key(baseline.name), BELIEF)]
+    keys = [
+        *(dg.AssetCheckKey(key, name) for name in DESCRIPTIONS),
+        dg.AssetCheckKey(store_outcomes.coverage_key(baseline.name), BELIEF),
+    ]
     found = history.check_states(instance, keys)
     return {(state.check, state.partition): state for state in found}
 
@@ -281,6 +288,29 @@ def _reconcile_schedule(
     return dms_reconcile_schedule
 
 
+def _stores_schedule(settings: Settings, baselines: Sequence[Baseline]) -> dg.ScheduleDefinition:
+    place = "stores/judged"
+
+    @dg.schedule(
+        name="dms_stores_schedule",
+        cron_schedule=settings.nightly.stores_cron,
+        execution_timezone=settings.nightly.timezone,
+        job_name="dms_stores",
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description="Coverage, statistics and overview of the cache stores, when any route was judged anew since.",
+    )
+    def dms_stores_schedule(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        instance = context.instance
+        ledgers = [history.read_value(instance, f"ledger/{baseline.name}") or "" for baseline in baselines]
+        judged = hashlib.sha256("\0".join(ledgers).encode()).hexdigest()
+        if judged == history.read_value(instance, place):
+            return dg.SkipReason("no route was judged anew")
+        history.write_value(instance, place, judged)
+        return dg.RunRequest(run_key=context.scheduled_execution_time.isoformat())
+
+    return dms_stores_schedule
+
+
 def _nightly(settings: Settings, baseline: Baseline) -> dg.ScheduleDefinition:
     job = f"dms_{baseline.name}_routes"
     night = settings.nightly
@@ -354,5 +384,6 @@ def schedules(
     return [
         *(_nightly(settings, baseline) for baseline in baselines if not baseline.external),
         _reconcile_schedule(settings, reconcile_job, baselines),
+        _stores_schedule(settings, baselines),
         digest_schedule(watched(baselines), settings.alerts, settings.nightly.timezone),
     ]

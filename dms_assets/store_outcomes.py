@@ -28,7 +28,7 @@ from resources.events import Checked
 from resources.figures import markdown, svg
 from resources.files import Identity
 from resources.findings import Severity
-from resources.metadata import metadata, table
+from resources.metadata import MAX_ROWS, metadata, table
 from resources.results import plain
 
 OVERVIEW = dg.AssetKey(["dms", "overview"])
@@ -181,7 +181,8 @@ def routes_covered(files: DmsFiles, baseline: Baseline) -> Checked:
     uncovered = [row for row in wanted if not _is_covered(row)]
     minimum = files.dms.routes_covered_min
     found = judgement.routes_covered(len(wanted) - len(uncovered), [row["uid"] for row in uncovered], minimum)
-    told = {"routes_wanted": len(wanted), "uncovered": table(uncovered)}
+    routes = [row["uid"] for row in uncovered]
+    told = {"routes_wanted": len(wanted), "uncovered": table(uncovered), "partitions": routes[:MAX_ROWS]}
     return Checked.of_findings(
         coverage_key(baseline.name), ROUTES_COVERED, None, found, {"routes_covered_min": minimum}, told
     )

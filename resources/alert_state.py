@@ -1,7 +1,7 @@
 """What is failing, what of it was told, and what is to be told next. Plain data and one transition; no Dagster, no I/O.
 
 Belongs here: problems, the incidents that gather them, mutes, and the rule of what is news. Does not belong here: how
-problems are found (`resources.alerting`), worded (`resources.alert_text`) or delivered (`resources.delivery`).
+problems are found (`resources.watching`), worded (`resources.alert_text`) or delivered (`resources.delivery`).
 
 An incident is one cause on one subject (a route, a store) with everything that follows from it. It is told when it
 opens, again after the repeat window, and once when all of it is over. A problem joins instead of alerting when it

@@ -99,6 +99,7 @@ class NightlySettings(_Section):
     vin_cron: str = Field("0 2 * * *", description="when changed VIN stores are computed")
     dms_cron: str = Field("30 2 * * *", description="when missing spans are extracted")
     reconcile_cron: str = Field("0 * * * *", description="when files written by other programs are adopted")
+    stores_cron: str = Field("30 6 * * *", description="when coverage and statistics of whole stores are made")
     sync_interval_s: int = Field(60, ge=1, description="how often partitions are brought in step with the disk")
     max_routes: int = Field(500, ge=1, description="routes per baseline and night; the rest is carried over")
     range_size: int = Field(50, ge=1, description="routes per run")

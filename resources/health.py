@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.table import Table
 
 from resources import liveness
-from resources.alerting import sensor_name
 from resources.config import settings_or_defaults
+from resources.watching import sensor_name
 
 LOCATIONS = ("vin_assets", "dms_assets")
 _FIX_DAEMON = "start the daemon (make ui, or dagster-daemon run)"

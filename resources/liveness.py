@@ -1,6 +1,6 @@
 """Who is alive: daemons, sensors, schedules, code locations, and the runs that ended. It reads and judges nothing.
 
-Shared by the alert sensors (`resources.alerting`) and the health command (`resources.health`). The event log is
+Shared by the alert sensors (`resources.watching`) and the health command (`resources.health`). The event log is
 `resources.history`'s part.
 """
 

@@ -11,13 +11,14 @@ import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from resources import history
-from resources.alerting import Watched, alert_sensor, digest_schedule
+from resources.alerting import alert_sensor, digest_schedule
 from resources.attempts import Work
 from resources.belief import Belief, compare
 from resources.config import Settings
 from resources.events import Checked, materialisation
 from resources.history import Outcome
 from resources.launching import night_requests, range_requests, under_way
+from resources.watching import Watched
 from vin_assets import outcomes
 from vin_assets.changes import reasons, store_version
 from vin_assets.files import VinFiles

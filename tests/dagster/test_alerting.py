@@ -17,9 +17,10 @@ from dagster_shared.error import SerializableErrorInfo
 from pydantic import SecretStr
 
 from resources import history
-from resources.alerting import Watched, alert_sensor, digest_schedule, sensor_name, tick
+from resources.alerting import alert_sensor, digest_schedule, tick
 from resources.config import AlertSettings, Mute
 from resources.delivery import DeliveryError
+from resources.watching import Watched, sensor_name
 from tests.dagster.servers import Webhook, webhook
 
 ASSET = dg.AssetKey(["dms", "toy", "route_cache"])

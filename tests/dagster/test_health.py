@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from resources import health
-from resources.alerting import sensor_name
+from resources.watching import sensor_name
 from tests.dagster.test_alerting import put_tick
 
 NOWHERE = "http://127.0.0.1:9"

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from dms_assets.baselines import registry
-from resources.alerting import sensor_name
 from resources.config import PROJECT
+from resources.watching import sensor_name
 from tests.builders import third_party, vin, vin_damage
 from tests.builders.dms import frames, windows
 from tests.builders.video import encode, numbered
@@ -99,6 +99,7 @@ settle_s = 1
 vin_cron = "{NEVER}"
 dms_cron = "{NEVER}"
 reconcile_cron = "* * * * *"
+stores_cron = "{NEVER}"
 sync_interval_s = 5
 [alerts]
 interval_s = 5
