@@ -112,10 +112,12 @@ class FileRoot:
                 text = str(Path(text).relative_to(self.path))
             except ValueError:
                 raise PathRefusedError(f"{text!r} is not below the root {self.path}") from None
-        parts = [part for part in text.split("/") if part not in ("", ".")]
+        parts = text.split("/")
         if ".." in parts:
             raise PathRefusedError(f"{text!r} below {self.path}: '..' is refused")
-        return "/".join(parts)
+        if "" in parts or "." in parts:
+            return "/".join(part for part in parts if part not in ("", "."))
+        return text
 
     def resolve(self, path: str | os.PathLike[str]) -> Path:
         """The real path of `path` (which need not exist), every symlink followed.

@@ -57,7 +57,11 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class ArrayMeta:
-    """An array's own metadata. A chunk holds `chunk_rows` rows with their full trailing shape."""
+    """An array's own metadata.
+
+    A chunk holds `chunk_rows` rows with their full trailing shape: decoded (the last one too) it has `chunk_shape` and
+    `chunk_bytes` bytes.
+    """
 
     path: str
     shape: tuple[int, ...]
@@ -66,25 +70,17 @@ class ArrayMeta:
     separator: str
     compressed: bool
     fill: Any
+    chunk_shape: tuple[int, ...]
+    chunk_bytes: int
 
     @property
     def row_shape(self) -> tuple[int, ...]:
         """The shape of one row."""
         return self.shape[1:]
 
-    @property
-    def chunk_shape(self) -> tuple[int, ...]:
-        """The shape of one decoded chunk (the last one is padded to it)."""
-        return (self.chunk_rows, *self.shape[1:])
-
-    @property
-    def chunk_bytes(self) -> int:
-        """Bytes of one decoded chunk."""
-        return math.prod(self.chunk_shape) * self.dtype.itemsize
-
     def chunk_path(self, index: int) -> str:
         """The file of the chunk that is number `index` along the rows."""
-        return f"{self.path}/c{self.separator}" + self.separator.join([str(index)] + ["0"] * (len(self.shape) - 1))
+        return f"{self.path}/c{self.separator}{index}" + f"{self.separator}0" * (len(self.shape) - 1)
 
     def filled(self) -> Array:
         """A chunk of fill values, as an absent chunk reads."""
@@ -160,10 +156,11 @@ def _parse_meta(path: str, found: Any) -> ArrayMeta:
     separator = encoding.get("configuration", {}).get("separator", "/")
     if separator not in ("/", "."):
         raise ValueError(f"chunk key separator {separator!r} is not supported")
-    meta = ArrayMeta(path, shape, dtype, chunk_shape[0], separator, "zstd" in codecs, fill)
-    if meta.chunk_bytes > MAX_CHUNK_BYTES:
-        raise ValueError(f"a chunk of {meta.chunk_bytes} bytes is beyond the {MAX_CHUNK_BYTES} that are read")
-    return meta
+    whole = (chunk_shape[0], *shape[1:])
+    size = math.prod(whole) * dtype.itemsize
+    if size > MAX_CHUNK_BYTES:
+        raise ValueError(f"a chunk of {size} bytes is beyond the {MAX_CHUNK_BYTES} that are read")
+    return ArrayMeta(path, shape, dtype, chunk_shape[0], separator, "zstd" in codecs, fill, whole, size)
 
 
 class _PerThread(threading.local):

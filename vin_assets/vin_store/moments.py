@@ -115,9 +115,10 @@ def _of_blocks(values: npt.NDArray[Any]) -> Moments:
     if any(spread < _WELL_SPREAD * square for spread, square in zip(m2, squares, strict=True)):
         deviations = work - np.array(sums)[:, None] / length
         m2 = np.vecdot(deviations, deviations).tolist()
-    if values.min() >= 0:
+    low = values.min()
+    if low >= 0:
         sizes = sums
-        nonzero = int(np.count_nonzero(values > ZERO_BELOW))
+        nonzero = values.size if low > ZERO_BELOW else int(np.count_nonzero(values > ZERO_BELOW))
     else:
         np.abs(work, out=work)
         sizes = np.vecdot(work, ones).tolist()

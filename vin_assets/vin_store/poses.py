@@ -25,7 +25,6 @@ POSE_KEYS = (
     "roll_deg",
     "rotation_delta_deg",
 )
-_UP = np.array([0.0, 1.0, 0.0])
 _PARALLEL = 1e-6  # sine of the angle between forward and up below which float32 rotations can't tell them apart
 
 Floats = npt.NDArray[np.float64]
@@ -57,11 +56,13 @@ def relative_poses(candidates: npt.NDArray[Any], reference: npt.NDArray[Any]) ->
         offset = (poses[:, 9:] - rig[9:]) @ to_rig.T
         x, y, z = offset.T
         forward, up = _normalised(rotation[:, :, 2]), rotation[:, :, 1]
-        left = np.cross(_UP, forward)
-        parallel = np.linalg.norm(left, axis=1) < _PARALLEL
+        fx, fy, fz = forward.T
+        left = np.stack([fz, np.zeros_like(fx), -fx], axis=1)  # up x forward
+        parallel = np.hypot(fx, fz) < _PARALLEL
         sideways = np.array([1.0, 0.0, 0.0]) - forward[:, :1] * forward
         left = _normalised(np.where(parallel[:, None], sideways, left))
-        upright = np.cross(forward, left)
+        lx, ly, lz = left.T
+        upright = np.stack([fy * lz - fz * ly, fz * lx - fx * lz, fx * ly - fy * lx], axis=1)  # forward x left
         trace = np.trace(rotation, axis1=1, axis2=2)
         values = (
             x,
@@ -70,8 +71,8 @@ def relative_poses(candidates: npt.NDArray[Any], reference: npt.NDArray[Any]) ->
             np.sqrt(x * x + y * y + z * z),
             _turn(x, z),
             np.degrees(np.arctan2(y, np.hypot(x, z))),
-            _turn(forward[:, 0], forward[:, 2]),
-            np.degrees(np.arcsin(np.clip(forward[:, 1], -1.0, 1.0))),
+            _turn(fx, fz),
+            np.degrees(np.arcsin(np.clip(fy, -1.0, 1.0))),
             _turn((up * left).sum(axis=1), (up * upright).sum(axis=1)),
             np.degrees(np.arccos(np.clip((trace - 1.0) / 2.0, -1.0, 1.0))),
         )

@@ -51,7 +51,7 @@ def series_of(labels: RowLabels) -> RowSeries:
         finite(labels.rri),
         finite(labels.points),
         {name: finite(values) for name, values in labels.components.items()},
-        {name: _pairs(labels.rri, values, admitted) for name, values in labels.components.items()},
+        _pairs(labels.rri, labels.components, admitted),
         poses,
         bool(admitted.any()),
         labels.unread,
@@ -67,14 +67,20 @@ def _admitted(indices: Array | None) -> npt.NDArray[np.bool_]:
     return once & np.greater_equal(indices, 0)
 
 
-def _pairs(rri: Array | None, values: Array, admitted: npt.NDArray[np.bool_]) -> Pairs:
-    """(RRI, component) of the admitted candidates where both are finite."""
+def _pairs(rri: Array | None, components: dict[str, Array], admitted: npt.NDArray[np.bool_]) -> dict[str, Pairs]:
+    """(RRI, component) of the admitted candidates where both are finite, by component."""
     if rri is None:
-        return []
-    length = min(rri.size, values.size, admitted.size)
-    both = np.array([rri[:length], values[:length]], np.float64)
-    chosen = both[:, admitted[:length] & np.isfinite(both).all(axis=0)]
-    return list(zip(*chosen.tolist(), strict=True))
+        return {name: [] for name in components}
+    length = min(rri.size, admitted.size)
+    table = np.full((1 + len(components), length), np.nan)  # a row that is shorter than the others stays NaN there
+    for row, values in zip(table, (rri, *components.values()), strict=True):
+        row[: values.size] = values[:length]
+    usable = np.isfinite(table)
+    usable &= usable[0] & admitted[:length]
+    return {
+        name: list(zip(table[0, chosen].tolist(), row[chosen].tolist(), strict=True))
+        for name, row, chosen in zip(components, table[1:], usable[1:], strict=True)
+    }
 
 
 @dataclass(slots=True)
