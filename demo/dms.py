@@ -11,6 +11,7 @@ from dms_assets.files import DmsFiles
 from dms_assets.partitions import UIDS
 from dms_assets.plan import Policy, Work
 from dms_assets.plan import plan as plans
+from dms_assets.reconcile import pending
 from resources import history
 from resources.config import Settings
 from resources.configuration_check import NAME
@@ -58,4 +59,15 @@ def steps(instance: dg.DagsterInstance, settings: Settings) -> list[Step]:
         *(dg.AssetCheckKey(store_outcomes.coverage_key(name), store_outcomes.ROUTES_COVERED) for name in names),
         *(dg.AssetCheckKey(outcomes.cache_key(name), automation.BELIEF) for name in names),
     ]
-    return found + whole_steps(instance, found, whole, ["dms_stores", "dms_reconcile", "dms_configuration"])
+    needed = found + whole_steps(instance, found, whole, ["dms_stores", "dms_reconcile", "dms_configuration"])
+    if not needed and _to_judge(instance, files):
+        changed = "a file, a video or the wanted spans changed"
+        needed = [Step("dms_reconcile", (), changed), Step("dms_stores", (), changed)]
+    return needed
+
+
+def _to_judge(instance: dg.DagsterInstance, files: DmsFiles) -> bool:
+    """Whether a route's last judgement no longer holds, although nothing has to be extracted."""
+    keys = instance.get_dynamic_partitions(UIDS.name or "")
+    baselines = registry(files.dms.baselines)
+    return any(pending(files, one, keys, automation.read_ledger(instance, name)) for name, one in baselines.items())

@@ -41,7 +41,7 @@ FAIL_COLOURS: dict[str, tuple[str, str]] = {
     "no_frame": (style.PURPLE, "////"),
     "no_face": (style.SKY, ""),
     "non_finite": (style.BLACK, ""),
-    "invalid_window": (style.VERMILION, "...."),
+    "invalid_windows": (style.VERMILION, "...."),
 }
 _MANY_ROUTES = 40
 _LEVELS = 50
@@ -76,7 +76,7 @@ def _failed(cache: RouteCache | WindowCache | None) -> dict[str, Ticks]:
     if cache is None:
         return {}
     if isinstance(cache, WindowCache):
-        return {"invalid_window": _runs(cache.win_t_end[~cache.win_valid])}
+        return {"invalid_windows": _runs(cache.win_t_end[~cache.win_valid])}
     return {name: _runs(cache.t[cache.fail == code]) for code, name in FAIL_CODES.items() if code}
 
 
@@ -179,7 +179,10 @@ def failure_codes(rows: Mapping[str, Mapping[str, int]]) -> Figure:
         return figure
     places = np.arange(len(rows))[::-1]
     left = np.zeros(len(rows))
-    for code, (colour, hatch) in FAIL_COLOURS.items():
+    occurring = {code for codes in rows.values() for code, number in codes.items() if number} - {"ok"}
+    known = [code for code in FAIL_COLOURS if code in occurring]
+    for code in [*known, *sorted(occurring - set(known))]:
+        colour, hatch = FAIL_COLOURS.get(code, (style.PREVIOUS, ""))
         shares = np.array(
             [100 * codes.get(code, 0) / totals[name] if totals[name] else 0.0 for name, codes in rows.items()]
         )

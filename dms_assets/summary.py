@@ -43,12 +43,12 @@ def summary_path(baseline: str, uid: str) -> str:
 
 
 def row_counts(cache: RouteCache | WindowCache | None) -> tuple[int, int, dict[str, int]]:
-    """Valid rows, rows, and the failed ones by the name of their code (windows have no codes: `invalid_window`)."""
+    """Valid rows, rows, and the failed ones by the name of their code (windows have no codes: `invalid_windows`)."""
     if cache is None:
         return 0, 0, {}
     if isinstance(cache, WindowCache):
         valid = int(np.count_nonzero(cache.win_valid))
-        return valid, len(cache.win_valid), {"invalid_window": len(cache.win_valid) - valid}
+        return valid, len(cache.win_valid), {"invalid_windows": len(cache.win_valid) - valid}
     counts = np.bincount(cache.fail, minlength=max(FAIL_CODES) + 1)
     failed = {name: int(counts[code]) for code, name in FAIL_CODES.items() if code}
     return int(np.count_nonzero(cache.valid)), len(cache.valid), failed

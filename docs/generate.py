@@ -20,11 +20,13 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from dms_assets.contract import FRAMES, WINDOWS
+from dms_assets.definitions import build_defs as dms_definitions
 from dms_assets.validation import EXACT, ROWS_CODES, RULES
 from resources.config import ENV_PREFIX, PROJECT, Settings
 from resources.findings import Finding
 from tests.builders.vin import tiny_store
 from tests.builders.vin_damage import CORRUPTORS
+from vin_assets.definitions import build_defs as vin_definitions
 from vin_assets.vin_store.generation import capture
 from vin_assets.vin_store.integrity import BLOCKING_CODES, check_store
 from vin_assets.vin_store.integrity import RULES as STORE_RULES
@@ -188,6 +190,34 @@ healthy rest is computed. The examples are findings on a tiny store that was dam
     return "\n".join(lines) + "\n"
 
 
+def checks() -> str:
+    """What each check of both code locations means."""
+    lines = [
+        f"""{_NOTICE.format(source="the checks of both code locations")}
+# What each check means
+
+A check that fails names its findings: a code, the place, what is wrong in numbers, and how to fix it. An ERROR makes
+results wrong or missing; a WARN is worth a look. Checks of a partitioned asset answer per store or per route. A check
+that could not run has not failed; that is told apart, in the alerts as well.
+
+The codes of `store_readable` and `store_integrity` are explained under [rules on a store](vin-rules.md), those of
+`cache_valid` and `rows_fill_spans` under [rules on a cache](dms-rules.md). Thresholds are
+[configuration](configuration.md).
+
+| asset | check | passes when |
+|---|---|---|"""
+    ]
+    seen: dict[tuple[str, str], str] = {}
+    for definitions in (vin_definitions(Settings()), dms_definitions(Settings())):
+        for one in definitions.asset_checks or ():
+            for spec in one.check_specs:
+                path = spec.asset_key.path
+                asset = "/".join(("dms", "<baseline>", path[-1]) if len(path) == 3 else path)
+                row = f"| `{asset}` | `{spec.name}` | {_first_paragraph(spec.description)} |"
+                seen.setdefault((asset, spec.name), row)
+    return "\n".join([*lines, *seen.values()]) + "\n"
+
+
 def _example(code: str) -> Finding:
     """What a store says that was damaged in the way that the rule `code` is about."""
     with tempfile.TemporaryDirectory() as folder:
@@ -207,6 +237,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "configuration.md": configuration,
     "dms-rules.md": cache_rules,
     "vin-rules.md": store_rules,
+    "checks.md": checks,
 }
 
 

@@ -96,7 +96,7 @@ def test_a_timeline_of_a_plan_and_its_cache_splits_what_is_wanted_and_shows_fail
     timeline = RouteTimeline.of(plan, _runs((0, 110), (150, 159)), cache)
     assert timeline.covered.tolist() == [[0, 100]]
     assert {name: runs.tolist() for name, runs in timeline.failed.items() if len(runs)} == (
-        {"no_face": [[3, 5]]} if kind == FRAMES else {"invalid_window": [[20, 24]]}
+        {"no_face": [[3, 5]]} if kind == FRAMES else {"invalid_windows": [[20, 24]]}
     )
     assert figures.route_timeline(timeline).axes[0].collections
 
@@ -106,6 +106,7 @@ def test_failure_shares_are_of_the_stored_rows_and_add_up() -> None:
     widths = [[bar.get_width() for bar in container] for container in axis.containers]
     assert np.sum(widths, axis=0).tolist() == [10.0, 0.0]
     assert [text.get_text() for text in axis.texts] == ["10.0 % of 100 rows", "no rows"]
+    assert [container.get_label() for container in axis.containers] == ["no_box", "no_face"]
     assert axis.get_xlabel() == "failed rows (%)"
 
 
@@ -183,3 +184,12 @@ def test_durations_read_as_people_say_them(seconds: float, text: str) -> None:
 
 def _rgb(colour: str) -> tuple[float, ...]:
     return tuple(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+
+
+def test_a_code_that_the_table_does_not_know_is_drawn_and_named_all_the_same() -> None:
+    axis = figures.failure_codes({"clips": {"ok": 9, "of another program": 1}}).axes[0]
+    ((bar,),) = axis.containers
+    assert bar.get_width() == 10.0
+    legend = axis.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.texts] == ["of another program"]

@@ -29,7 +29,7 @@ def test_every_rule_of_a_cache_says_when_it_holds_and_what_to_do() -> None:
 
 
 def test_every_failure_code_has_a_colour() -> None:
-    assert list(FAIL_COLOURS) == [*(name for code, name in FAIL_CODES.items() if code), "invalid_window"]
+    assert list(FAIL_COLOURS) == [*(name for code, name in FAIL_CODES.items() if code), "invalid_windows"]
 
 
 def test_every_state_of_a_plan_has_a_colour() -> None:
