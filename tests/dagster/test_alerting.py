@@ -273,3 +273,38 @@ def test_the_sensor_is_on_by_default_says_what_it_did_and_writes_lines_without_a
     assert result.skip_message == "1 alerts told; 1 failing, 0 muted"
     (line,) = [json.loads(line) for line in settings.file.read_text().splitlines()]
     assert line["items"][0]["partitions"] == ["a"]
+
+
+class KilledError(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize(("moment", "copies"), [("before it is stored", 1), ("after it was delivered", 2)])
+def test_a_tick_that_is_killed_loses_nothing_and_repeats_only_what_was_delivered_and_not_noted(
+    instance: dg.DagsterInstance,
+    hook: Webhook,
+    settings: AlertSettings,
+    monkeypatch: pytest.MonkeyPatch,
+    moment: str,
+    copies: int,
+) -> None:
+    instance.add_dynamic_partitions("uid", ["a"])
+    answer(instance, "a", "cache_valid", False)
+    tick(instance, WATCHED, settings, now=NOON)
+    write, calls = history.write_value, 0
+
+    def killed(where: dg.DagsterInstance, key: str, value: str) -> None:
+        nonlocal calls
+        calls += 1
+        if (moment == "before it is stored") == (calls == 1):
+            raise KilledError
+        write(where, key, value)
+
+    monkeypatch.setattr(history, "write_value", killed)
+    with pytest.raises(KilledError):
+        tick(instance, WATCHED, settings, now=NOON + 30)
+    monkeypatch.setattr(history, "write_value", write)
+    for step in (2, 3):
+        tick(instance, WATCHED, settings, now=NOON + 30 * step)
+    assert len(hook.received) == copies
+    assert len({item["message"] for item in hook.received}) == 1
