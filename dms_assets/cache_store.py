@@ -13,8 +13,7 @@ import calendar
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from dms_assets import validation
@@ -125,13 +124,6 @@ class CacheStore:
         except FileNotFoundError:
             return None
 
-    @contextmanager
-    def _opened(self, baseline: str, uid: str, *, whole: bool) -> Iterator[tuple[Container, Identity]]:
-        path = self.path(baseline, uid)
-        with self.root.open(path) as file:
-            identity = Identity.of(os.fstat(file.fileno()))
-            yield open_container(file.fileno(), path, self.max_bytes, whole=whole, needed=NEEDED), identity
-
     def _raw(self, box: Container, baseline: str, uid: str, *, complete: bool = False) -> Raw:
         return read_raw(box, where=self.path(baseline, uid), stem=uid, baseline=baseline, complete=complete)
 
@@ -143,8 +135,12 @@ class CacheStore:
             CacheInvalidError: kind, uid, spans or meta break the contract.
             OSError: the file is missing or can't be read.
         """
-        with self._opened(baseline, uid, whole=False) as (box, _):
-            return read_header(box)
+        path = self.path(baseline, uid)
+        fd = self.root.open_fd(path)  # a file object would cost as much as the reading
+        try:
+            return read_header(open_container(fd, path, self.max_bytes, needed=NEEDED))
+        finally:
+            os.close(fd)
 
     def load(self, baseline: str, uid: str) -> RouteCache | WindowCache:
         """A route's cache, held to the invariants of the contract's tables.
@@ -157,7 +153,10 @@ class CacheStore:
         return self._load(baseline, uid)[0]
 
     def _load(self, baseline: str, uid: str) -> tuple[RouteCache | WindowCache, Identity]:
-        with self._opened(baseline, uid, whole=True) as (box, identity):
+        path = self.path(baseline, uid)
+        with self.root.open(path) as file:
+            identity = Identity.of(os.fstat(file.fileno()))
+            box = open_container(file.fileno(), path, self.max_bytes, whole=True, needed=NEEDED)
             return valid_from_raw(self._raw(box, baseline, uid)), identity
 
     def judge(self, baseline: str, uid: str) -> Judgement:

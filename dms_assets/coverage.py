@@ -32,22 +32,24 @@ def headers(
     found: dict[str, Header] = {}
     listing = store.listing(baseline)
     findings = list(listing.strange)
-    for number, uid in enumerate(listing.files, 1):
-        try:
-            found[uid] = store.header(baseline, uid)
-        except FileNotFoundError:
-            pass  # vanished since it was listed
-        except CacheUnreadableError as error:
-            findings.append(validation.unreadable(store.path(baseline, uid), error))
-        except CacheInvalidError as error:
-            fix = "see `dms-cache check` for everything that is wrong with it"
-            findings.append(Finding(error.code, Severity.ERROR, store.path(baseline, uid), str(error), fix))
-        except OSError as error:
-            text = f"can't be read: {error.strerror or error}"
-            fix = "give the pipeline's user access; nothing is known of its content"
-            findings.append(Finding("inaccessible", Severity.ERROR, store.path(baseline, uid), text, fix))
-        if progress is not None and (number % 64 == 0 or number == len(listing.files)):
-            progress(number, len(listing.files))
+    with store.root.pinned() as root:
+        held = CacheStore(root, store.max_bytes)
+        for number, uid in enumerate(listing.files, 1):
+            try:
+                found[uid] = held.header(baseline, uid)
+            except FileNotFoundError:
+                pass  # vanished since it was listed
+            except CacheUnreadableError as error:
+                findings.append(validation.unreadable(store.path(baseline, uid), error))
+            except CacheInvalidError as error:
+                fix = "see `dms-cache check` for everything that is wrong with it"
+                findings.append(Finding(error.code, Severity.ERROR, store.path(baseline, uid), str(error), fix))
+            except OSError as error:
+                text = f"can't be read: {error.strerror or error}"
+                fix = "give the pipeline's user access; nothing is known of its content"
+                findings.append(Finding("inaccessible", Severity.ERROR, store.path(baseline, uid), text, fix))
+            if progress is not None and (number % 64 == 0 or number == len(listing.files)):
+                progress(number, len(listing.files))
     return found, findings
 
 

@@ -13,9 +13,11 @@ Formats: APPNOTE.TXT 6.3.10 sections 4.3.7, 4.3.12, 4.3.16 (zip); numpy.lib.form
 from __future__ import annotations
 
 import ast
+import errno
 import io
 import os
 import re
+import stat
 import struct
 import zlib
 from collections.abc import Callable, Collection, Mapping
@@ -242,9 +244,12 @@ def open_container(
 
     Raises:
         CacheUnreadableError: it is no zip file, is truncated, is too large, or repeats a needed member.
-        OSError: the file can't be read.
+        OSError: the file can't be read, or is no regular one.
     """
-    size = os.fstat(fd).st_size
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", file)
+    size = status.st_size
     box = Container(file, fd, size, max_bytes)
     if size > max_bytes:
         raise box.refuse(f"has {size} bytes, more than the allowed {max_bytes}")

@@ -14,6 +14,7 @@ from dms_assets.cache_file import read_header
 from dms_assets.cache_store import CacheStore, ConcurrentWriterError
 from dms_assets.contract import FRAMES, RouteNameError
 from dms_assets.digest import content_digest
+from dms_assets.npz import open_container
 from resources.files import FileRoot
 from tests.builders import dms
 
@@ -203,7 +204,8 @@ def test_a_header_inflates_no_features_and_reads_a_bounded_part_of_a_large_file(
     cache = dms.frames(k1=12_000, channels=64)
     store.save("flow", cache)
     size = (store.root.path / store.path("flow", UID)).stat().st_size
-    with store._opened("flow", UID, whole=False) as (box, _):
+    with store.root.open(store.path("flow", UID)) as file:
+        box = open_container(file.fileno(), UID)
         header = read_header(box)
         assert box.bytes_read < 24_000 < size / 20
     assert header.n == 12_001
