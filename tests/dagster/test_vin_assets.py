@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import dagster as dg
 import pytest
 
 from demo import vin
+from demo.prepare import unpack
 from demo.steps import Step, execute
 from resources import history
 from resources.config import Settings, VinSettings
@@ -29,8 +29,7 @@ def settings(tmp_path: Path) -> Settings:
     for archive in sorted(GOLDEN.glob("*.tar.gz")):
         target = tmp_path if archive.name.startswith("ase_raw") else tmp_path / "stores"
         target.mkdir(exist_ok=True)
-        with tarfile.open(archive) as tar:
-            tar.extractall(target, filter="data")
+        unpack(archive, target)
     raw = tmp_path / "raw"
     roots = VinSettings(store_roots=(tmp_path / "stores",), raw_roots=(raw,), raw_data_root=raw)
     return Settings(output_root=tmp_path / "out", vin=roots)

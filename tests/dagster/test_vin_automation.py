@@ -2,7 +2,6 @@
 
 import datetime
 import shutil
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -11,6 +10,7 @@ import dagster as dg
 import pytest
 from dagster._utils.schedules import schedule_execution_time_iterator
 
+from demo.prepare import unpack
 from resources import history
 from resources.config import NightlySettings, Settings, VinSettings
 from resources.history import Outcome
@@ -29,8 +29,7 @@ def settings(tmp_path: Path) -> Settings:
     for archive in sorted(GOLDEN.glob("*.tar.gz")):
         target = tmp_path if archive.name.startswith("ase_raw") else tmp_path / "stores"
         target.mkdir(exist_ok=True)
-        with tarfile.open(archive) as tar:
-            tar.extractall(target, filter="data")
+        unpack(archive, target)
     raw = tmp_path / "raw"
     roots = VinSettings(store_roots=(tmp_path / "stores",), raw_roots=(raw,), raw_data_root=raw)
     return Settings(output_root=tmp_path / "out", vin=roots)

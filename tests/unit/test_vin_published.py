@@ -1,12 +1,12 @@
 """Published statistics read back as they were."""
 
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter
 
+from demo.prepare import unpack
 from resources.config import load_settings
 from resources.files import FileRoot
 from resources.results import plain, publish
@@ -20,8 +20,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "vin"
 
 @pytest.mark.parametrize("version", [7, 8, 11])
 def test_statistics_are_read_back_as_they_were_published(tmp_path: Path, version: int) -> None:
-    with tarfile.open(GOLDEN / f"vin_store_tiny_v{version}.tar.gz") as tar:
-        tar.extractall(tmp_path, filter="data")
+    unpack(GOLDEN / f"vin_store_tiny_v{version}.tar.gz", tmp_path)
     stats = collect_vin_offline_dataset_stats(VinOfflineStoreConfig(tmp_path / f"tiny_v{version}"))
     published = publish(FileRoot(tmp_path / "out"), "a", stats_document(stats, "digest"), stats_tables(stats))
     assert plain(load_stats(published.folder)) == plain(stats)
