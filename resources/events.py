@@ -103,8 +103,19 @@ def materialisation(happened: Materialised) -> dg.AssetMaterialization:
     )
 
 
-def evaluation(instance: dg.DagsterInstance, happened: Checked) -> AssetCheckEvaluation:
-    """The Dagster event of a `Checked`, aimed at the latest materialisation of its partition if there is one."""
+Targets: TypeAlias = dict[tuple[dg.AssetKey, str | None], AssetCheckEvaluationTargetMaterializationData | None]
+
+
+def evaluation(instance: dg.DagsterInstance, happened: Checked, targets: Targets | None = None) -> AssetCheckEvaluation:
+    """The Dagster event of a `Checked`, aimed at the latest materialisation of its partition if there is one.
+
+    `targets` remembers these materialisations, so that five checks of a partition look once; the caller forgets one
+    that it renews.
+    """
+    place = (happened.asset_key, happened.partition)
+    targets = {} if targets is None else targets
+    if place not in targets:
+        targets[place] = _target(instance, *place)
     return AssetCheckEvaluation(
         asset_key=happened.asset_key,
         check_name=happened.check_name,
@@ -113,7 +124,7 @@ def evaluation(instance: dg.DagsterInstance, happened: Checked) -> AssetCheckEva
         severity=_SEVERITIES[happened.severity],
         description=happened.description,
         partition=happened.partition,
-        target_materialization_data=_target(instance, happened.asset_key, happened.partition),
+        target_materialization_data=targets[place],
     )
 
 
@@ -144,11 +155,18 @@ def report(instance: dg.DagsterInstance, happened: Iterable[Materialised]) -> in
 
 def record(context: dg.OpExecutionContext, happened: Iterable[Happened]) -> Iterator[dg.AssetMaterialization]:
     """Record what was found, of any asset, as part of an op's run; the op (declared with `out={}`) yields from it."""
+    yield from _recorded(context, happened, {})
+
+
+def _recorded(
+    context: dg.OpExecutionContext | dg.AssetExecutionContext, happened: Iterable[Happened], targets: Targets
+) -> Iterator[dg.AssetMaterialization]:
     for item in happened:
         if isinstance(item, Materialised):
             yield materialisation(item)
+            targets.pop((item.asset_key, item.partition), None)
         else:
-            context.log_event(evaluation(context.instance, item))  # type: ignore[arg-type] # its signature lags behind
+            context.log_event(evaluation(context.instance, item, targets))  # type: ignore[arg-type] # it lags behind
 
 
 def run_partitions(
@@ -165,11 +183,7 @@ def run_partitions(
     keys = context.partition_keys
     for number, partition in enumerate(keys, start=1):
         try:
-            for item in work(partition):
-                if isinstance(item, Materialised):
-                    yield materialisation(item)
-                else:
-                    context.log_event(evaluation(context.instance, item))
+            yield from _recorded(context, work(partition), {})
         except PartitionFailedError as error:
             failed[partition] = str(error)
         except Exception as error:  # an extractor or a codec may raise anything; it costs its partition only

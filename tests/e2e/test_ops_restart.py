@@ -80,14 +80,13 @@ code_version = "1"
     }
     cache = world / "caches" / "cache" / "slow" / f"{ROUTES[0]}.npz"
     with live(tmp_path, environment) as ui:
-        wait_for(lambda: [run for run in runs(ui) if run["status"] == "STARTED"], "the night begins", 200)
+        wait_for(lambda: any(run["status"] == "STARTED" for run in runs(ui)), "the night begins", 200)
         wait_for(cache.exists, "a block is stored", 60, every=0.05)
         kill(ui)
     begun = RouteCache.load(cache)
     with live(tmp_path, environment) as ui:
-        done = wait_for(lambda: [r for r in runs(ui) if r["status"] == "SUCCESS"], "it is done once more", 200)
+        wait_for(lambda: any(run["status"] == "SUCCESS" for run in runs(ui)), "it is done once more", 200)
         found = {run["runId"]: run["status"] for run in runs(ui)}
-    assert len(done) == 1
     assert sorted(found.values()) == ["FAILURE", "SUCCESS"], json.dumps(found)
     for uid in ROUTES:
         assert RouteCache.load(cache.with_name(f"{uid}.npz")).covers([[0, 34]])
