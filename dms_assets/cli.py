@@ -36,6 +36,9 @@ from resources.files import FileRoot, PathRefusedError
 from resources.findings import Finding, Severity
 from resources.results import plain
 
+# A file that `make run` leaves, so that the examples of the help can be tried.
+_EXAMPLE = "results/baselines_dms/cache/flow/00aa11bb22cc33dd_2026-10-01--08-00-00.npz"
+
 app = typer.Typer(
     help="DMS feature caches: look at them, check them, see what is missing, merge them.",
     epilog="Exit codes: 0 nothing to report, 1 a finding or something missing, 2 it could not be done.",
@@ -122,7 +125,9 @@ def _print_findings(console: Console, findings: list[Finding]) -> None:
         console.print(f"... and {len(findings) - _LISTED} more; --json lists all")
 
 
-@app.command()
+@app.command(
+    epilog="Example: dms-cache inspect results/baselines_dms/cache/facemesh/00aa11bb22cc33dd_2026-10-01--08-00-00.npz"
+)
 def inspect(file: Annotated[Path, typer.Argument(help="A cache file.")], as_json: AsJson = False) -> None:
     """Show what one file holds: kind, rows, channels, spans, metadata."""
     with _explained():
@@ -157,7 +162,7 @@ def _check_file(path: Path) -> list[Finding]:
     return validation.findings(from_raw(raw, writable=False), raw.facts)
 
 
-@app.command()
+@app.command(epilog="Example: dms-cache check --baseline facemesh --severity WARN")
 def check(
     files: Annotated[list[Path] | None, typer.Argument(help="Cache files; without any, the whole store.")] = None,
     root: Root = None,
@@ -193,7 +198,7 @@ def check(
     raise typer.Exit(1 if grave else 0)
 
 
-@app.command("coverage")
+@app.command("coverage", epilog="Example: dms-cache coverage --baseline facemesh")
 def coverage_command(
     root: Root = None,
     baseline: Names = None,
@@ -249,7 +254,7 @@ def _print_coverage(documents: dict[str, Any], refused: list[Finding]) -> None:
         _print_findings(console, refused)
 
 
-@app.command("plan")
+@app.command("plan", epilog="Example: dms-cache plan --json")
 def plan_command(
     root: Root = None,
     baseline: Names = None,
@@ -316,7 +321,7 @@ def _print_plan(rows: list[dict[str, Any]], due: list[dict[str, Any]]) -> None:
         console.print(f"... and {len(due) - _LISTED} more; --json lists all")
 
 
-@app.command()
+@app.command(epilog=f"Example: dms-cache merge {_EXAMPLE} {_EXAMPLE} --out merged.npz")
 def merge(
     first: Annotated[Path, typer.Argument(help="A cache file.")],
     second: Annotated[Path, typer.Argument(help="Another of the same route; its rows win.")],
@@ -345,7 +350,7 @@ def merge(
         _console().print(f"{path}: {shown['n']} rows, spans {spans} s", markup=False)
 
 
-@app.command("self-test")
+@app.command("self-test", epilog="Example: dms-cache self-test")
 def self_test_command(as_json: AsJson = False) -> None:
     """Write, read, merge and refuse caches in a temporary folder."""
     wrong = cache_selftest.self_test()

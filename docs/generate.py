@@ -7,6 +7,7 @@ is in the code's own descriptions. Run it after changing a setting, a rule or a 
 from __future__ import annotations
 
 import datetime
+import json
 import re
 import tempfile
 import types
@@ -16,16 +17,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+import typer
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
+from typer.testing import CliRunner
 
+from dms_assets.cli import app as dms_app
 from dms_assets.contract import FRAMES, WINDOWS
 from dms_assets.definitions import build_defs as dms_definitions
 from dms_assets.validation import EXACT, ROWS_CODES, RULES
 from resources.config import ENV_PREFIX, PROJECT, Settings
 from resources.findings import Finding
+from tests.builders import dms as cache_builders
 from tests.builders.vin import tiny_store
 from tests.builders.vin_damage import CORRUPTORS
+from vin_assets.cli import app as vin_app
 from vin_assets.definitions import build_defs as vin_definitions
 from vin_assets.vin_store.generation import capture
 from vin_assets.vin_store.integrity import BLOCKING_CODES, check_store
@@ -218,6 +224,70 @@ The codes of `store_readable` and `store_integrity` are explained under [rules o
     return "\n".join([*lines, *seen.values()]) + "\n"
 
 
+def command_line() -> str:
+    """The two commands: what each sub-command does, an example, its options, the keys of its JSON."""
+    lines = [
+        f"""{_NOTICE.format(source="vin_assets/cli.py and dms_assets/cli.py")}
+# Command line
+
+For people without the user interface, and for shell pipelines. Every sub-command has `--help` and `--json`; tables fit
+80 columns, colours and progress bars are off when the output is piped. `--install-completion` sets up the shell.
+
+The examples work in the project's folder after `make run`. JSON is one document; its keys stay, and keys may be added.
+"""
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        shapes = _json_shapes(Path(folder))
+    for name, app in (("vin-store", vin_app), ("dms-cache", dms_app)):
+        lines.append(f"## `{name}`\n\n{app.info.help} {app.info.epilog}\n")
+        for command in typer.main.get_group(app).commands.values():
+            example = (command.epilog or "").removeprefix("Example: ")
+            note = "<!-- may fail -->\n" if command.name == "coverage" else ""
+            keys = _codes_in_order(shapes[f"{name} {command.name}"])
+            lines.append(f"### `{name} {command.name}`\n\n{command.help}\n\n{note}```console\n$ {example}\n```\n")
+            lines.append("| option | what it is |\n|---|---|")
+            lines += [
+                f"| `{' '.join(one.opts) if one.param_type_name == 'option' else one.name}` | {cell(one.help or '')} |"
+                for one in command.params
+                if one.name != "help"
+            ]
+            lines.append(f"\nJSON: {keys}.\n")
+    return "\n".join(lines)
+
+
+def _codes_in_order(codes: Iterable[str]) -> str:
+    return ", ".join(f"`{code}`" for code in codes)
+
+
+def _json_shapes(folder: Path) -> dict[str, list[str]]:
+    """The keys of every sub-command's JSON, from running it on a small store and two small caches."""
+    store = str(tiny_store(folder / "stores", 11))
+    frames = cache_builders.healthy(FRAMES)
+    first = str(cache_builders.write(folder / "cache" / "flow" / f"{cache_builders.UID}.npz", frames))
+    (folder / "videos").mkdir()
+    (folder / "wanted.csv").write_text(f"uid,t_start,t_end\n{cache_builders.UID},0,1\n")
+    chosen = ["--root", str(folder)]
+    runs: list[tuple[str, typer.Typer, list[str]]] = [
+        ("vin-store inspect", vin_app, [store]),
+        ("vin-store stats", vin_app, [store]),
+        ("vin-store coverage", vin_app, [store]),
+        ("vin-store check", vin_app, [store]),
+        ("dms-cache inspect", dms_app, [first]),
+        ("dms-cache check", dms_app, chosen),
+        ("dms-cache coverage", dms_app, [*chosen, "--wanted", str(folder / "wanted.csv")]),
+        ("dms-cache plan", dms_app, [*chosen, "--wanted", str(folder / "wanted.csv")]),
+        ("dms-cache merge", dms_app, [first, first, "--out", str(folder / "merged.npz")]),
+        ("dms-cache self-test", dms_app, []),
+    ]
+    found = {}
+    environment = {"VIN_DMS_DMS__VIDEO_ROOT": str(folder / "videos")}
+    for name, app, arguments in runs:
+        done = CliRunner().invoke(app, [name.split()[1], *arguments, "--json"], env=environment)
+        document = json.loads(done.stdout)
+        found[name] = list(document) if isinstance(document, dict) else [f"list of {key}" for key in document[0]]
+    return found
+
+
 def _example(code: str) -> Finding:
     """What a store says that was damaged in the way that the rule `code` is about."""
     with tempfile.TemporaryDirectory() as folder:
@@ -238,6 +308,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "dms-rules.md": cache_rules,
     "vin-rules.md": store_rules,
     "checks.md": checks,
+    "command-line.md": command_line,
 }
 
 

@@ -131,7 +131,7 @@ def _listed(counts: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in counts.items()) or "-"
 
 
-@app.command()
+@app.command(epilog="Example: vin-store inspect .run/input/vin_stores/tiny_v11 0")
 def inspect(
     store: StoreDir,
     sample: Annotated[str | None, typer.Argument(help="A sample: its index or its key.")] = None,
@@ -144,7 +144,8 @@ def inspect(
         _say_json(shown)
         return
     console = _console()
-    console.print(_pairs({key: value for key, value in shown.items() if not isinstance(value, (dict, list))}))
+    plain_values = {key: value for key, value in shown.items() if not isinstance(value, (dict, list))}
+    console.print(_pairs({key.replace("_", " "): value for key, value in plain_values.items()}))
     if sample is not None:
         for name, shape in shown["blocks"].items():
             console.print(f"{name}  [dim]{escape(shape)}[/]")
@@ -173,15 +174,15 @@ def _overview(opened: Store) -> dict[str, Any]:
     return {
         "store": opened.real_path,
         "version": manifest.version,
-        "created at": manifest.created_at,
+        "created_at": manifest.created_at,
         "samples": len(opened.rows),
-        "index lines that can't be used": len(opened.bad_lines),
+        "unusable_index_lines": len(opened.bad_lines),
         "splits": _listed(splits),
         "scenes": len({row.scene_id for row in opened.rows}),
         "shards": len(manifest.shards),
-        "capacity C": manifest.oracle.max_candidates,
+        "max_candidates": manifest.oracle.max_candidates,
         "labels": "yes" if any(shard.has_labels for shard in manifest.shards) else "no",
-        "numeric data, MiB": _number(sum(sizes.values()) / MIB),
+        "numeric_mib": round(sum(sizes.values()) / MIB, 6),
         "blocks": [
             {
                 "name": name,
@@ -213,7 +214,7 @@ def _sample(opened: Store, wanted: str) -> dict[str, Any]:
     }
 
 
-@app.command()
+@app.command(epilog="Example: vin-store stats .run/input/vin_stores/tiny_v11 --max-samples 512 --json")
 def stats(
     store: StoreDir,
     max_samples: Annotated[int | None, typer.Option(help="Scan the first so many samples only.")] = None,
@@ -252,7 +253,7 @@ def stats(
     console.print(table)
 
 
-@app.command()
+@app.command(epilog="Example: vin-store coverage .run/input/vin_stores/tiny_v11 --raw-data-root .run/input/raw")
 def coverage(
     store: StoreDir,
     raw_data_root: RawDataRoot = None,
@@ -299,7 +300,7 @@ def coverage(
     _exit(findings, fail_on)
 
 
-@app.command()
+@app.command(epilog="Example: vin-store check .run/input/vin_stores/tiny_v11 --fail-on warn")
 def check(store: StoreDir, as_json: AsJson = False, fail_on: Failing = FailOn.error) -> None:
     """Check a store's integrity: every chunk of every sample is decoded."""
     with _explained(), _progress("arrays") as progress:
