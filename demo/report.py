@@ -18,9 +18,8 @@ import dagster as dg
 
 from demo.instance import prepare_home
 from resources.config import Settings, settings_or_defaults
-from resources.files import FileRoot
 from resources.night import Graph, night_report
-from resources.report import render
+from resources.report_asset import publish_page
 
 LOCATIONS = ("vin_assets.definitions", "dms_assets.definitions")
 
@@ -41,18 +40,16 @@ def graphs(locations: Sequence[str]) -> tuple[dict[str, Graph], dict[str, str]]:
 def write(
     instance: dg.DagsterInstance, settings: Settings, loaded: Mapping[str, Graph], broken: Mapping[str, str]
 ) -> Path:
-    """Publish the page of now below the output root; the page of a night is replaced by a later one of it.
+    """Publish the page of now below the output root.
 
     Raises:
-        OSError: the disk is full or the folder can't be written; the earlier page stays.
+        OSError: as `publish_page`.
     """
     made = datetime.datetime.now(ZoneInfo(settings.nightly.timezone))
-    page = render(night_report(instance, loaded, made=made, webserver_url=settings.alerts.webserver_url, broken=broken))
-    root = FileRoot(settings.output_root)
-    path = f"report/{made:%Y-%m-%d}.html"
-    with root.publish(path) as file:
-        file.write(page.encode())
-    return root.path / path
+    pages = [dg.AssetKey([location, "report"]) for location in ("vin", "dms")]
+    url = settings.alerts.webserver_url
+    told = night_report(instance, loaded, made=made, webserver_url=url, broken=broken, leave_out=pages)
+    return publish_page(settings, told, "night")
 
 
 def main() -> int:

@@ -19,6 +19,7 @@ from dms_assets.files import DmsFiles
 from dms_assets.jobs import route_jobs, store_job
 from resources.config import Settings, settings_or_defaults
 from resources.configuration_check import configuration_check, configuration_job, configuration_schedule
+from resources.report_asset import nightly_report
 
 
 def build_defs(settings: Settings | None = None) -> dg.Definitions:
@@ -34,7 +35,9 @@ def build_defs(settings: Settings | None = None) -> dg.Definitions:
         baselines = list(BUILT_IN)
     own_jobs = automation.jobs(baselines)
     configuration = configuration_job("dms", outcomes.ANCHOR_SPANS)
-    return dg.Definitions(
+    # The report tells of all definitions, itself among them: they exist when it runs.
+    report = nightly_report("dms", lambda: definitions.resolve_asset_graph(), settings)  # noqa: PLW0108
+    definitions = dg.Definitions(
         assets=[
             driver_video,
             driver_boxes,
@@ -42,6 +45,7 @@ def build_defs(settings: Settings | None = None) -> dg.Definitions:
             *map(route_assets, baselines),
             *map(store_assets, baselines),
             overview_asset(baselines),
+            report.asset,
         ],
         asset_checks=[
             *(check for baseline in baselines for check in route_checks(baseline)),
@@ -54,15 +58,18 @@ def build_defs(settings: Settings | None = None) -> dg.Definitions:
             *(job for baseline in baselines for job in route_jobs(baseline)),
             store_job(baselines),
             configuration,
+            report.job,
         ],
         sensors=automation.sensors(settings, baselines),
         schedules=[
             *automation.schedules(settings, baselines, own_jobs[0]),
             configuration_schedule(settings, configuration, settings.nightly.dms_cron),
+            report.schedule,
         ],
         resources={"dms_files": DmsFiles(settings)},
         executor=dg.in_process_executor,
     )
+    return definitions
 
 
 defs = build_defs()

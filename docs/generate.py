@@ -246,11 +246,10 @@ The examples work in the project's folder after `make run`. JSON is one document
             keys = _codes_in_order(shapes[f"{name} {command.name}"])
             lines.append(f"### `{name} {command.name}`\n\n{command.help}\n\n{note}```console\n$ {example}\n```\n")
             lines.append("| option | what it is |\n|---|---|")
-            lines += [
-                f"| `{' '.join(one.opts) if one.param_type_name == 'option' else one.name}` | {cell(one.help or '')} |"
-                for one in command.params
-                if one.name != "help"
-            ]
+            for one in command.params:
+                names = " ".join(one.opts) if one.param_type_name == "option" else one.name
+                if one.name != "help":
+                    lines.append(f"| `{names}` | {cell(getattr(one, 'help', None) or '')} |")
             lines.append(f"\nJSON: {keys}.\n")
     return "\n".join(lines)
 

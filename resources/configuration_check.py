@@ -51,6 +51,7 @@ def configuration_schedule(settings: Settings, job: UnresolvedAssetJobDefinition
         name=f"{job.name}_nightly",
         job=job,
         cron_schedule=cron,
+        description="Says every night whether the configuration could be read and is in force.",
         execution_timezone=settings.nightly.timezone,
         default_status=dg.DefaultScheduleStatus.RUNNING,
     )

@@ -11,7 +11,7 @@ import datetime
 import re
 import urllib.parse
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -74,6 +74,7 @@ def night_report(
     made: datetime.datetime,
     webserver_url: str = "",
     broken: Mapping[str, str] | None = None,
+    leave_out: Collection[dg.AssetKey] = (),
 ) -> Report:
     """The report on every asset of `locations` that has partitions, checks or a materialisation.
 
@@ -83,8 +84,10 @@ def night_report(
         made: now, with its time zone.
         webserver_url: where links lead; none without it.
         broken: code locations that could not be loaded, and why; the report says so first.
+        leave_out: assets that are not told, such as the report itself.
     """
-    assets = [_asset(instance, graph.get(key)) for graph in locations.values() for key in graph.toposorted_asset_keys]
+    nodes = [graph.get(key) for graph in locations.values() for key in graph.toposorted_asset_keys]
+    assets = [_asset(instance, node) for node in nodes if node.key not in leave_out]
     told = [one for one in assets if one.states or one.materialised or one.partitions]
     missing = [f"code location {name}: {why}" for name, why in (broken or {}).items()]
     missing += [f"{one.name}: {text}" for one in told for text in (*one.absent(), *_unanswered(instance, one))]

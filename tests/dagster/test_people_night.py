@@ -8,12 +8,15 @@ import dagster as dg
 import pytest
 
 from demo.report import graphs, write
+from dms_assets.definitions import build_defs as dms_definitions
 from resources import figures
 from resources.config import load_settings
 from resources.events import Checked, Happened, Materialised, PartitionFailedError, run_checks, run_partitions
 from resources.findings import Finding, Severity
 from resources.night import night_report
 from resources.report import MAX_TROUBLES, Report, Section, State, render, tasks, verdict
+from resources.report_asset import publish_page
+from vin_assets.definitions import build_defs as vin_definitions
 
 ROUTES = dg.DynamicPartitionsDefinition(name="route")
 CACHE, TOTAL = dg.AssetKey(["dms", "toy", "route_cache"]), dg.AssetKey(["dms", "toy", "coverage"])
@@ -172,3 +175,29 @@ def test_a_code_location_that_does_not_load_is_named_and_the_other_is_told(
     assert page.parent == tmp_path / "out" / "report"
     assert "code location broken_location: RuntimeError: no such model" in page.read_text()
     assert list(page.parent.iterdir()) == [page]
+
+
+@pytest.mark.parametrize("location", ["vin", "dms"])
+def test_each_location_writes_its_page_as_an_asset_and_leaves_the_page_itself_out(
+    instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, location: str
+) -> None:
+    monkeypatch.setenv("VIN_DMS_OUTPUT_ROOT", str(tmp_path / "out"))
+    build = vin_definitions if location == "vin" else dms_definitions
+    definitions = build(load_settings())
+    for _ in range(2):
+        result = definitions.resolve_job_def(f"{location}_report").execute_in_process(instance=instance)
+        assert result.success
+    (page,) = (tmp_path / "out" / "report").iterdir()
+    assert page.name.startswith(f"{location}-20")
+    assert "Night of 20" in page.read_text()
+    assert f"{location}/report" not in page.read_text()
+
+
+def test_only_the_newest_pages_are_kept_and_those_of_another_name_stay(tmp_path: Path) -> None:
+    settings = load_settings().model_copy(update={"output_root": tmp_path, "keep_results": 2})
+    for day in range(1, 5):
+        made = datetime.datetime(2026, 11, day, tzinfo=datetime.UTC)
+        publish_page(settings, Report("Night", made, ()), "vin")
+    publish_page(settings, Report("Night", made, ()), "night")
+    names = sorted(path.name for path in (tmp_path / "report").iterdir())
+    assert names == ["night-2026-11-04.html", "vin-2026-11-03.html", "vin-2026-11-04.html"]
