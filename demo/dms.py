@@ -57,7 +57,7 @@ def steps(instance: dg.DagsterInstance, settings: Settings) -> list[Step]:
     whole = [
         dg.AssetCheckKey(outcomes.ANCHOR_SPANS, NAME),
         *(dg.AssetCheckKey(store_outcomes.coverage_key(name), store_outcomes.ROUTES_COVERED) for name in names),
-        *(dg.AssetCheckKey(outcomes.cache_key(name), automation.BELIEF) for name in names),
+        *(dg.AssetCheckKey(store_outcomes.coverage_key(name), automation.BELIEF) for name in names),
     ]
     needed = found + whole_steps(instance, found, whole, ["dms_stores", "dms_reconcile", "dms_configuration"])
     if not needed and _to_judge(instance, files):
