@@ -91,7 +91,9 @@ def night_report(
     told = [one for one in assets if one.states or one.materialised or one.partitions]
     missing = [f"code location {name}: {why}" for name, why in (broken or {}).items()]
     missing += [f"{one.name}: {text}" for one in told for text in (*one.absent(), *_unanswered(instance, one))]
-    sections = [_section(instance, one, webserver_url) for one in told]
+    # What sums up comes before what it sums up, and what fails before what does not.
+    ordered = sorted(told, key=lambda one: (one.partitioned, not one.failing))
+    sections = [_section(instance, one, webserver_url) for one in ordered]
     failed = _failed_runs(instance, made)
     sections += [failed] if failed.tables else []
     return Report(

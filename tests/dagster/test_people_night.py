@@ -126,7 +126,7 @@ def test_a_night_is_told_with_its_findings_numbers_and_figures(instance: dg.Dags
         "share": "0.6667",
     }
     assert [one.finding.text for one in totals.troubles] == ["2 of 3 routes"]
-    assert [one.title for one in report.sections] == ["Overview", "dms/toy/route_cache", "dms/toy/coverage"]
+    assert [one.title for one in report.sections] == ["Overview", "dms/toy/coverage", "dms/toy/route_cache"]
     assert "Timeline of bad" in render(report)
 
 
