@@ -59,7 +59,9 @@ def steps(instance: dg.DagsterInstance, settings: Settings) -> list[Step]:
         *(dg.AssetCheckKey(store_outcomes.coverage_key(name), store_outcomes.ROUTES_COVERED) for name in names),
         *(dg.AssetCheckKey(store_outcomes.coverage_key(name), automation.BELIEF) for name in names),
     ]
-    needed = found + whole_steps(instance, found, whole, ["dms_stores", "dms_reconcile", "dms_configuration"])
+    needed = found + whole_steps(
+        instance, found, whole, ["dms_stores", "dms_reconcile", "dms_configuration", "dms_report"]
+    )
     if not needed and _to_judge(instance, files):
         changed = "a file, a video or the wanted spans changed"
         needed = [Step("dms_reconcile", (), changed), Step("dms_stores", (), changed)]

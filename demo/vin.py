@@ -34,4 +34,4 @@ def steps(instance: dg.DagsterInstance, settings: Settings) -> list[Step]:
         why = ", ".join(sorted({reason for reasons in needed.values() for reason in reasons}))
         found = [Step("vin_store_checks", list(needed), why), Step("vin_store_results", list(needed), why)]
     whole = [dg.AssetCheckKey(outcomes.OFFLINE_STORE, name) for name in (automation.BELIEF, NAME)]
-    return found + whole_steps(instance, found, whole, ["vin_belief", "vin_configuration"])
+    return found + whole_steps(instance, found, whole, ["vin_belief", "vin_configuration", "vin_report"])

@@ -81,7 +81,9 @@ def test_a_night_extracts_judges_and_summarises_and_the_next_one_does_nothing(
     instance: dg.DagsterInstance, settings: Settings, tmp_path: Path
 ) -> None:
     done = night(instance, settings)
-    whole: dict[str, list[str]] = {"dms_stores": [], "dms_reconcile": [], "dms_configuration": []}
+    whole: dict[str, list[str]] = {
+        job: [] for job in ("dms_stores", "dms_reconcile", "dms_configuration", "dms_report")
+    }
     assert done == whole | {f"dms_{name}_routes": [MET, SHORT, FACELESS, NO_VIDEO] for name in ("facemesh", "flow")}
     for baseline in ("facemesh", "flow"):
         for key in (outcomes.cache_key(baseline), outcomes.summary_key(baseline)):

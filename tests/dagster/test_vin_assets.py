@@ -64,7 +64,7 @@ def states(instance: dg.DagsterInstance, settings: Settings) -> dict[tuple[str, 
 def test_every_store_is_computed_and_checked_and_a_second_night_does_nothing(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
-    jobs = {"vin_store_checks", "vin_store_results", "vin_belief", "vin_configuration"}
+    jobs = {"vin_store_checks", "vin_store_results", "vin_belief", "vin_configuration", "vin_report"}
     assert {step.job for step in night(instance, settings)} == jobs
     for key in (outcomes.OFFLINE_STORE, outcomes.STORE_STATS, outcomes.STORE_COVERAGE):
         assert instance.get_materialized_partitions(key) == set(STORES)
