@@ -7,6 +7,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.storage.defs_state.base import set_defs_state_storage
 
 from tests.dagster import servers
 
@@ -29,3 +30,10 @@ def instance(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dg.Dags
     overrides = {"storage": {"postgres": {"postgres_db": database}}}
     with dg.instance_for_test(overrides, temp_dir=str(tmp_path)) as made:
         yield made
+
+
+@pytest.fixture(autouse=True)
+def _no_earlier_instance() -> Iterator[None]:
+    """Definitions ask a context variable for the last instance's storage, which an ended test leaves behind."""
+    with set_defs_state_storage(None):
+        yield

@@ -199,6 +199,8 @@ def test_alert_sensor_partition_sync_and_nightly_are_on_by_default(settings: Set
     assert {s.name for s in repository.schedule_defs if s.default_status is dg.DefaultScheduleStatus.RUNNING} == {
         "vin_nightly",
         "vin_assets_alerts_digest",
+        "vin_configuration_nightly",
+        "vin_report_schedule",
     }
 
 

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Page, sync_playwright
 
 _FLAGS = [
     "--no-sandbox",
@@ -20,30 +20,26 @@ _FLAGS = [
 ]
 
 
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
+@pytest.fixture
+def page() -> Iterator[Page]:
+    """A page that talks to loopback only: anything else is aborted.
+
+    Playwright keeps an event loop in this thread while it lives, and Dagster starts its own: it lives for one test.
+    """
     program = shutil.which("chromium")
     if program is None:
         if os.environ.get("VIN_DMS_REQUIRE_ALL"):
             pytest.fail("Chromium is required here and is not installed (Debian: chromium)")
         pytest.skip("Chromium is not installed (Debian: chromium)")
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=program, args=_FLAGS)
-        yield started
-        started.close()
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A page that talks to loopback only: anything else is aborted."""
-    context = browser.new_context(viewport={"width": 1400, "height": 900})
-    context.route(
-        "**/*",
-        lambda route: route.continue_() if route.request.url.startswith("http://127.0.0.1") else route.abort(),
-    )
-    opened = context.new_page()
-    yield opened
-    context.close()
+        browser = playwright.chromium.launch(executable_path=program, args=_FLAGS)
+        context = browser.new_context(viewport={"width": 1400, "height": 900})
+        context.route(
+            "**/*",
+            lambda route: route.continue_() if route.request.url.startswith("http://127.0.0.1") else route.abort(),
+        )
+        yield context.new_page()
+        browser.close()
 
 
 def dismiss_dialog(page: Page) -> None:
