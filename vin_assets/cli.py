@@ -2,9 +2,9 @@
 
 Belongs here: arguments, tables, JSON, exit codes. Does not belong here: anything that is computed. Imports no Dagster.
 
-Exit codes: 0 nothing to report; 1 a finding of the severity that `--fail-on` asks for; 2 wrong arguments, or a store
-that can't be read. With --json the answer is one JSON document on standard output and nothing else; progress and errors
-go to standard error.
+Exit codes: 0 nothing to report; 1 a finding of the severity that `--fail-on` asks for; 2 wrong arguments, a store that
+can't be read, or output that can't be written. With --json the answer is one JSON document on standard output and
+nothing else; progress and errors go to standard error.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from resources.command_line import run_command
 from resources.files import FileRoot
 from resources.findings import Finding, Severity
 from resources.results import plain
@@ -62,7 +63,7 @@ _LISTED = 20
 
 
 def _console(*, error: bool = False) -> Console:
-    console = Console(stderr=error, highlight=False)
+    console = Console(stderr=error, highlight=False, emoji=False)
     if not console.is_terminal:
         console.width = 80
     return console
@@ -116,6 +117,11 @@ def _pairs(rows: dict[str, object]) -> Table:
     return table
 
 
+def _add(table: Table, *cells: str) -> None:
+    """Add a row of values as they are: brackets in them are no markup."""
+    table.add_row(*map(escape, cells))
+
+
 def _columns(*names: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for number, name in enumerate(names):
@@ -148,15 +154,15 @@ def inspect(
     console.print(_pairs({key.replace("_", " "): value for key, value in plain_values.items()}))
     if sample is not None:
         for name, shape in shown["blocks"].items():
-            console.print(f"{name}  [dim]{escape(shape)}[/]")
+            console.print(f"{escape(name)}  [dim]{escape(shape)}[/]")
         for name, record in shown["records"].items():
             text = json.dumps(plain(record), ensure_ascii=False)
-            console.print(f"[bold]{name}[/] {escape(text if len(text) <= 400 else text[:400] + ' ...')}")
+            console.print(f"[bold]{escape(name)}[/] {escape(text if len(text) <= 400 else text[:400] + ' ...')}")
         return
     table = _columns("block", "kind", "dtype", "shape", "MiB")
     for row in shown["blocks"]:
         kind = "records" if row["dtype"] is None else "array"
-        table.add_row(row["name"], kind, row["dtype"] or "-", row["shape"], _number(row["mib"]))
+        _add(table, row["name"], kind, row["dtype"] or "-", row["shape"], _number(row["mib"]))
     console.print(table)
 
 
@@ -239,17 +245,17 @@ def stats(
     series |= found.rri_component_summaries | found.candidate_pose_summaries
     table = _columns("series", "values", "minimum", "mean", "maximum")
     for name, summary in series.items():
-        table.add_row(name, str(summary.count), *map(_number, (summary.minimum, summary.mean, summary.maximum)))
+        _add(table, name, str(summary.count), *map(_number, (summary.minimum, summary.mean, summary.maximum)))
     console.print(table)
     if found.backbone_diagnostics:
         table = _columns("backbone", "rows", "mean", "std", "|mean|", "non-zero")
         for row in found.backbone_diagnostics:
             numbers = map(_number, (row.mean, row.std, row.abs_mean, row.nz_frac))
-            table.add_row(row.field, str(row.sampled_rows), *numbers)
+            _add(table, row.field, str(row.sampled_rows), *numbers)
         console.print(table)
     table = _columns("MiB per sample", "mean", "median", "p95")
     for part in found.memory_diagnostics:
-        table.add_row(part.component, *map(_number, (part.mean_mib, part.median_mib, part.p95_mib)))
+        _add(table, part.component, *map(_number, (part.mean_mib, part.median_mib, part.p95_mib)))
     console.print(table)
 
 
@@ -292,7 +298,7 @@ def coverage(
             counts = [scene.dataset_snippets, scene.store_snippets, scene.covered_snippets]
             counts += [scene.missing_in_store, scene.outside_dataset]
             rate = "-" if scene.coverage is None else f"{scene.coverage:.1%}"
-            table.add_row(scene.scene_id, *map(str, counts), rate)
+            _add(table, scene.scene_id, *map(str, counts), rate)
         console.print(table)
         if len(found.per_scene) > _LISTED:
             console.print(f"... and {len(found.per_scene) - _LISTED} more scenes; --json lists all")
@@ -319,7 +325,7 @@ def check(store: StoreDir, as_json: AsJson = False, fail_on: Failing = FailOn.er
 
 def main() -> None:
     """The entry point."""
-    app(prog_name="vin-store")
+    run_command(lambda: app(prog_name="vin-store"))
 
 
 if __name__ == "__main__":

@@ -217,7 +217,7 @@ def manifest_version(data: bytes) -> tuple[dict[str, Any], int]:
     """
     try:
         found = json.loads(data.decode("utf-8-sig"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError alone: an integer beyond what Python converts
         raise FormatError(f"no JSON: {error}") from None
     if not isinstance(found, dict):
         raise FormatError(f"one JSON object is expected, found {type(found).__name__}")
@@ -232,12 +232,33 @@ def parse_manifest(found: dict[str, Any]) -> Manifest:
     """The manifest in a JSON object of a supported version.
 
     Raises:
-        FormatError: a required field is missing or a field has the wrong type; names the first such field.
+        FormatError: a required field is missing, a field has the wrong type, or a text is none; names it.
     """
     try:
         return Manifest.model_validate_json(json.dumps(found))  # JSON mode: lists are tuples, and nothing else is bent
+    except RecursionError as error:
+        raise FormatError(f"no JSON: {error}") from None
     except ValidationError as error:
-        raise FormatError(_explain(error)) from None
+        place = _surrogate(found)
+        what = _explain(error) if place is None else f"field {place}: no text, it holds half of a surrogate pair"
+        raise FormatError(what) from None
+
+
+def _surrogate(found: Any) -> str | None:
+    """The place of a text (or the object of a name) with a lone surrogate, None when there is none."""
+    waiting: list[tuple[str, Any]] = [("", found)]
+    while waiting:
+        place, item = waiting.pop()
+        if isinstance(item, str):
+            if any("\ud800" <= character <= "\udfff" for character in item):
+                return place
+        elif isinstance(item, dict):
+            for name, value in item.items():
+                inner = f"{place}.{name}" if place else name
+                waiting += [(inner, value), (ascii(inner), name)]
+        elif isinstance(item, list):
+            waiting += [(f"{place}[{number}]", value) for number, value in enumerate(item)]
+    return None
 
 
 def parse_index(data: bytes) -> tuple[list[IndexRow], list[int], list[BadLine]]:

@@ -57,12 +57,23 @@ def _text(found: Any, name: str, unsupported: list[str]) -> str | None:
     return None
 
 
+def _has_nul(text: str, name: str, unsupported: list[str]) -> bool:
+    """Whether `text` can't be a path, because it holds a NUL character."""
+    if "\0" in text:
+        unsupported.append(f"{name}: {text[:80]!r} holds a NUL character")
+    return "\0" in text
+
+
 def _data_root(config: dict[str, Any], replaced_by: Path | None, unsupported: list[str]) -> str | None:
     if replaced_by is not None:
         return os.path.abspath(replaced_by)
     paths = config.get("paths") if isinstance(config.get("paths"), dict) else {}
     root = _text(paths.get("root"), "paths.root", unsupported) if paths else None
     data_root = _text(paths.get("data_root"), "paths.data_root", unsupported) if paths else None
+    if any(
+        [_has_nul(root or "", "paths.root", unsupported), _has_nul(data_root or "", "paths.data_root", unsupported)]
+    ):
+        return None
     if root is None and data_root is None:
         return None
     joined = os.path.join(os.path.expanduser(root or ""), os.path.expanduser(data_root or ""))
@@ -81,6 +92,8 @@ def patterns(manifest: Manifest, raw_data_root: Path | None) -> tuple[list[str],
     if urls:
         wanted = []
         for url in urls:
+            if _has_nul(url, "tar_urls", unsupported):
+                continue
             path = os.path.expanduser(url)
             if _URL.match(url) or (base is None and not os.path.isabs(path)):
                 unsupported.append(url)
@@ -90,9 +103,12 @@ def patterns(manifest: Manifest, raw_data_root: Path | None) -> tuple[list[str],
     if base is None:
         return [], unsupported
     variant = _text(config.get("atek_variant"), "atek_variant", unsupported) or "efm"
+    if _has_nul(variant, "atek_variant", unsupported):
+        return [], unsupported
     folder = shell.escape(os.path.join(base, f"ase_{variant}"))
     scenes = _texts(config.get("scene_ids"), "scene_ids", unsupported)
-    found = [f"{folder}/{shell.escape(scene)}/*.tar" for scene in scenes] or [f"{folder}/**/*.tar"]
+    named = [scene for scene in scenes if not _has_nul(scene, "scene_ids", unsupported)]
+    found = [f"{folder}/{shell.escape(scene)}/*.tar" for scene in named] if scenes else [f"{folder}/**/*.tar"]
     return [os.path.normpath(pattern) for pattern in found], unsupported
 
 

@@ -13,6 +13,7 @@ from resources.findings import Finding, Severity
 from vin_assets.vin_store.facts import BlockFacts, StoreFacts
 from vin_assets.vin_store.format import CANDIDATE_COUNT, COMPONENTS, LENGTHS, RRI
 from vin_assets.vin_store.rules_store import REWRITE, finding, listed
+from vin_assets.vin_store.store import remedy_for
 
 _RESTORE = "Restore the shard from a copy, or write the store again."
 _REQUIRED_SINCE = {"vin.t_world_snippet": 8}
@@ -29,14 +30,16 @@ def shard_directory_missing(facts: StoreFacts) -> Iterator[Finding]:
     for shard_id, fault in facts.shard_faults.items():
         if fault.code == "shard_directory_missing":
             where = f"{shard_id}: {fault.path}"
-            yield finding("shard_directory_missing", where, fault.reason, _RESTORE, facts.keys(shard_id))
+            how_to_fix = remedy_for(fault.reason, _RESTORE)
+            yield finding("shard_directory_missing", where, fault.reason, how_to_fix, facts.keys(shard_id))
 
 
 def _faults(facts: StoreFacts, code: str) -> Iterator[Finding]:
     for block in facts.blocks:
         if block.fault is not None and block.fault.code == code:
             where = f"{_at(block)}: {block.fault.path}"
-            yield finding(code, where, block.fault.reason, _RESTORE, facts.keys(block.shard.shard_id), count=1)
+            how_to_fix = remedy_for(block.fault.reason, _RESTORE)
+            yield finding(code, where, block.fault.reason, how_to_fix, facts.keys(block.shard.shard_id), count=1)
 
 
 def array_missing(facts: StoreFacts) -> Iterator[Finding]:
@@ -228,4 +231,5 @@ def chunk_undecodable(facts: StoreFacts) -> Iterator[Finding]:
             path, reason = next(iter(block.broken.values()))
             where = f"{_at(block, block.broken)}: {path}"
             keys = facts.keys(block.shard.shard_id, block.broken)
-            yield finding("chunk_undecodable", where, reason, _RESTORE, keys, count=len(block.broken))
+            how_to_fix = remedy_for(reason, _RESTORE)
+            yield finding("chunk_undecodable", where, reason, how_to_fix, keys, count=len(block.broken))

@@ -13,7 +13,12 @@ import numpy as np
 from resources.findings import MAX_SAMPLES, Finding, Severity
 from vin_assets.vin_store.facts import Fault, StoreFacts
 from vin_assets.vin_store.format import BACKBONE_BLOCKS, FREE_INPUT_PROVENANCES, IndexRow
-from vin_assets.vin_store.store import IndexUnreadableError, ManifestUnreadableError, UnsupportedStoreVersionError
+from vin_assets.vin_store.store import (
+    IndexUnreadableError,
+    ManifestUnreadableError,
+    UnsupportedStoreVersionError,
+    remedy_for,
+)
 
 REWRITE = "Write the store again, or restore it from a copy."
 
@@ -157,7 +162,8 @@ def splits_unreadable(facts: StoreFacts) -> Iterator[Finding]:
     for name, found in facts.splits.items():
         if isinstance(found, Fault) and found.code == "splits_unreadable":
             keys = [row.key for row in facts.rows if name in ("", "all", row.split)]
-            yield finding("splits_unreadable", found.path, found.reason, keys=keys, count=1)
+            how_to_fix = remedy_for(found.reason, REWRITE)
+            yield finding("splits_unreadable", found.path, found.reason, how_to_fix, keys, count=1)
 
 
 def splits_disagree(facts: StoreFacts) -> Iterator[Finding]:

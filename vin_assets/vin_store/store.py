@@ -7,6 +7,7 @@ Belongs here: where the files of a store lie and how they are opened. Does not b
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,6 +31,12 @@ MAX_MANIFEST_BYTES = 1 << 28
 MAX_INDEX_BYTES = 1 << 32
 
 
+def remedy_for(reason: str, otherwise: str) -> str:
+    """What to do about a file that could not be read: `otherwise`, unless `reason` says that access is lacking."""
+    denied = any(os.strerror(code) in reason for code in (errno.EACCES, errno.EPERM))
+    return "Give the pipeline's user access to it." if denied else otherwise
+
+
 class VinStoreError(Exception):
     """Anything that is wrong with a store as a whole."""
 
@@ -38,6 +45,7 @@ class StoreUnreadableError(VinStoreError):
     """The manifest or the index of a store can't be read; `path` is the file, `remedy` what to do."""
 
     def __init__(self, path: str, reason: str, remedy: str) -> None:
+        remedy = remedy_for(reason, remedy)
         super().__init__(f"{path}: {reason}. {remedy}")
         self.path, self.reason, self.remedy = path, reason, remedy
 
