@@ -61,10 +61,13 @@ def opened(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES, *, whole: b
 
     Raises:
         CacheUnreadableError: it is no readable container.
-        OSError: it can't be opened or read.
+        OSError: it can't be opened or read, or is no regular file.
     """
-    with open(path, "rb") as file:
-        yield open_container(file.fileno(), Path(path).name, max_bytes, whole=whole, needed=NEEDED)
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # opening a pipe must not wait for its writer
+    try:
+        yield open_container(fd, Path(path).name, max_bytes, whole=whole, needed=NEEDED)
+    finally:
+        os.close(fd)
 
 
 def _json_object(text: Any) -> tuple[dict[str, Any], str | None]:

@@ -95,6 +95,12 @@ def make_runtime(
     return {**runtime, "n_frames": int(n_frames), "wall_s": None if wall_s is None else float(wall_s)}
 
 
+def npz_path(path: str | os.PathLike[str]) -> Path:
+    """The path that `savez_atomic` writes: `path`, with `.npz` appended when missing."""
+    final = Path(path)
+    return final if final.suffix == ".npz" else final.with_name(final.name + ".npz")
+
+
 def savez_atomic(path: str | os.PathLike[str], **arrays: Any) -> Path:
     """Write a compressed npz in one step; `.npz` is appended when missing, parent folders are made.
 
@@ -104,9 +110,7 @@ def savez_atomic(path: str | os.PathLike[str], **arrays: Any) -> Path:
         ValueError: an array would need pickling.
         OSError: the disk is full or the folder can't be written; the old file is untouched.
     """
-    final = Path(path)
-    if final.suffix != ".npz":
-        final = final.with_name(final.name + ".npz")
+    final = npz_path(path)
     data = pack(arrays)
     target = Path(os.path.realpath(final))
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,9 @@ output and nothing else; progress and errors go to standard error.
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -20,17 +22,19 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from dms_assets import cache_selftest, coverage, validation
 from dms_assets.baselines import Baseline, BaselineConfigError, registry
 from dms_assets.cache_file import opened, read_raw
-from dms_assets.cache_schema import from_raw, load_any
+from dms_assets.cache_meta import npz_path
+from dms_assets.cache_schema import cache_kind, from_raw, load_any
 from dms_assets.cache_store import CacheStore
 from dms_assets.contract import HZ, CacheInvalidError, CacheUnreadableError, RouteNameError
 from dms_assets.files import DmsFiles
 from dms_assets.routes import check_baseline
 from dms_assets.sweep import sweep
-from dms_assets.wanted import Wanted, WantedTableError, read_wanted
+from dms_assets.wanted import MAX_SECONDS, Wanted, WantedTableError, read_wanted
 from resources.config import ConfigurationError, load_settings
 from resources.files import FileRoot, PathRefusedError
 from resources.findings import Finding, Severity
@@ -46,29 +50,42 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+
+def _window(seconds: float | None) -> float | None:
+    if seconds is not None and not 0 < seconds <= MAX_SECONDS:
+        raise typer.BadParameter(f"{seconds:g} is not above 0 and at most {MAX_SECONDS:g} s")
+    return seconds
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document instead of tables.")]
 Root = Annotated[Path | None, typer.Option(help="Cache root, instead of the configured one.")]
 Names = Annotated[list[str] | None, typer.Option("--baseline", "-b", help="Only these baselines; repeat for more.")]
 Table_ = Annotated[Path | None, typer.Option("--wanted", help="Wanted spans (CSV, Parquet), not the configured.")]
-Window = Annotated[float | None, typer.Option(help="Seconds before each t_anchor that are wanted.")]
+Window = Annotated[float | None, typer.Option(help="Seconds before each t_anchor that are wanted.", callback=_window)]
 
 _LISTED = 20
 
 
 def _console(*, error: bool = False) -> Console:
-    console = Console(stderr=error, highlight=False, soft_wrap=False)
+    # Without markup: what files hold is never a style.
+    console = Console(stderr=error, highlight=False, soft_wrap=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = 80
     return console
 
 
 def _say_json(document: Any) -> None:
-    print(json.dumps(plain(document), indent=1, ensure_ascii=False))
+    text = json.dumps(plain(document), indent=1, ensure_ascii=False)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:  # half of a surrogate pair, or a terminal that knows few characters
+        text = json.dumps(plain(document), indent=1)
+    print(text)
 
 
-def _fail(error: object) -> typer.Exit:
-    _console(error=True).print(str(error), style="red", markup=False)
-    return typer.Exit(2)
+def _fail(error: object, code: int = 2) -> typer.Exit:
+    _console(error=True).print(str(error), style="red")
+    return typer.Exit(code)
 
 
 @contextmanager
@@ -97,7 +114,13 @@ class _Chosen:
         self.files = DmsFiles(settings)
         self.store = CacheStore(FileRoot(root), settings.dms.max_file_mib << 20) if root else self.files.caches
         self.registry = registry(settings.dms.baselines)
-        self.names = [check_baseline(name) for name in names] if names else self.store.baselines()
+        self.names = [self._known(name) for name in names] if names else self.store.baselines()
+
+    def _known(self, name: str) -> str:
+        known = sorted({*self.registry, *self.store.baselines()})
+        if check_baseline(name) not in known:
+            raise RouteNameError("baseline", f"{name!r}: no folder in {self.store.root.path}, no entry; known: {known}")
+        return name
 
     def baseline(self, name: str) -> Baseline:
         """The registry's entry; of a name it does not know, one whose caches other programs write."""
@@ -112,14 +135,15 @@ class _Chosen:
         """The wanted spans of the option, or of the configuration."""
         if table is None:
             return self.files.wanted()
-        return read_wanted(FileRoot(table.absolute().parent), table.name, window_s or self.files.dms.window_s)
+        window_s = self.files.dms.window_s if window_s is None else window_s
+        return read_wanted(FileRoot(table.absolute().parent), table.name, window_s)
 
 
 def _print_findings(console: Console, findings: list[Finding]) -> None:
     table = Table("code", "where", "what", box=None, pad_edge=False, header_style="bold")
     for finding in findings[:_LISTED]:
         colour = "red" if finding.severity is Severity.ERROR else "yellow"
-        table.add_row(f"[{colour}]{finding.code}[/]", finding.where, f"{finding.text}\n→ {finding.how_to_fix}")
+        table.add_row(Text(finding.code, colour), finding.where, f"{finding.text}\n→ {finding.how_to_fix}")
     console.print(table)
     if len(findings) > _LISTED:
         console.print(f"... and {len(findings) - _LISTED} more; --json lists all")
@@ -134,18 +158,17 @@ def inspect(file: Annotated[Path, typer.Argument(help="A cache file.")], as_json
         try:
             shown = cache_selftest.inspect(file)
         except (CacheInvalidError, CacheUnreadableError) as error:
-            _console(error=True).print(str(error), style="red", markup=False)
-            raise typer.Exit(1) from error
+            raise _fail(error, 1) from error
     if as_json:
         _say_json(shown)
         return
     table = Table(box=None, show_header=False, pad_edge=False)
     for key in ("kind", "uid", "n", "channels", "D"):
         if shown[key] is not None:
-            table.add_row(f"[bold]{key}[/]", str(shown[key]))
+            table.add_row(Text(key, "bold"), str(shown[key]))
     spans = shown["spans"]
     more = f" and {len(spans) - _LISTED} more" if len(spans) > _LISTED else ""
-    table.add_row("[bold]spans[/] s", ", ".join(f"{a:g}-{b:g}" for a, b in spans[:_LISTED]) + more)
+    table.add_row(Text.assemble(("spans", "bold"), " s"), ", ".join(f"{a:g}-{b:g}" for a, b in spans[:_LISTED]) + more)
     for name in ("meta", "runtime"):
         for key, value in shown[name].items():
             text = str(value)
@@ -159,6 +182,8 @@ def _check_file(path: Path) -> list[Finding]:
             raw = read_raw(box, where=str(path), stem=path.stem, complete=True)
     except CacheUnreadableError as error:
         return [validation.unreadable(str(path), error)]
+    except OSError as error:
+        return [validation.inaccessible(str(path), error)]
     return validation.findings(from_raw(raw, writable=False), raw.facts)
 
 
@@ -175,8 +200,7 @@ def check(
     documents: dict[str, Any] = {}
     with _explained():
         if files:
-            for path in files:
-                found.extend(_check_file(path))
+            found = [finding for path in files for finding in _check_file(path)]
             checked = len(files)
         else:
             chosen = _Chosen(root, baseline)
@@ -231,6 +255,9 @@ def coverage_command(
     else:
         _print_coverage(documents, list(table.findings))
     whole = all(each["routes_covered"] == each["routes_wanted"] for each in documents.values())
+    if table.spans and not documents:
+        whole = False
+        _console(error=True).print(f"no baseline below {chosen.store.root.path}", style="yellow")
     raise typer.Exit(0 if whole and not table.findings else 1)
 
 
@@ -247,7 +274,7 @@ def _print_coverage(documents: dict[str, Any], refused: list[Finding]) -> None:
     console.print(table)
     for name, each in documents.items():
         for uid, start, end in each["missing"][:_LISTED]:
-            console.print(f"{name} {uid}: {start:g}-{end:g} s missing", style="yellow", markup=False)
+            console.print(f"{name} {uid}: {start:g}-{end:g} s missing", style="yellow")
         if len(each["missing"]) > _LISTED:
             console.print(f"... and {len(each['missing']) - _LISTED} more gaps in {name}; --json lists all")
     if refused:
@@ -332,22 +359,23 @@ def merge(
     """Merge two caches of one route into one file, in one step."""
     with _explained():
         try:
-            root = FileRoot(out.absolute().parent)
-            with root.lock(out.name):
+            out = npz_path(out.absolute())
+            for path in (first, second):  # before a folder is made for the result
+                cache_kind(path)
+            with FileRoot(out.parent).lock(out.name):
                 merged = load_any(first).merged_with(
                     load_any(second),  # type: ignore[arg-type] # another kind is refused with a clear error
                     allow_provenance_change=allow_provenance_change,
                 )
                 path = merged.save(out)
         except (CacheInvalidError, CacheUnreadableError) as error:
-            _console(error=True).print(str(error), style="red", markup=False)
-            raise typer.Exit(1) from error
+            raise _fail(error, 1) from error
         shown = cache_selftest.inspect(path)
     if as_json:
         _say_json({"path": str(path), **shown})
     else:
         spans = ", ".join(f"{a:g}-{b:g}" for a, b in shown["spans"][:_LISTED])
-        _console().print(f"{path}: {shown['n']} rows, spans {spans} s", markup=False)
+        _console().print(f"{path}: {shown['n']} rows, spans {spans} s")
 
 
 @app.command("self-test", epilog="Example: dms-cache self-test")
@@ -357,12 +385,14 @@ def self_test_command(as_json: AsJson = False) -> None:
     if as_json:
         _say_json({"problems": wrong})
     else:
-        _console().print("\n".join(wrong) or "self-test passed", markup=False)
+        _console().print("\n".join(wrong) or "self-test passed")
     raise typer.Exit(1 if wrong else 0)
 
 
 def main() -> None:
     """The entry point."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     app(prog_name="dms-cache")
 
 

@@ -45,9 +45,7 @@ def headers(
                 fix = "see `dms-cache check` for everything that is wrong with it"
                 findings.append(Finding(error.code, Severity.ERROR, store.path(baseline, uid), str(error), fix))
             except OSError as error:
-                text = f"can't be read: {error.strerror or error}"
-                fix = "give the pipeline's user access; nothing is known of its content"
-                findings.append(Finding("inaccessible", Severity.ERROR, store.path(baseline, uid), text, fix))
+                findings.append(validation.inaccessible(store.path(baseline, uid), error))
             if progress is not None and (number % 64 == 0 or number == len(listing.files)):
                 progress(number, len(listing.files))
     return found, findings

@@ -80,13 +80,7 @@ def examine(store: CacheStore, baseline: str, uid: str, identity: Identity) -> F
     except FileNotFoundError:
         return None
     except OSError as error:
-        found = Finding(
-            "inaccessible",
-            Severity.ERROR,
-            store.path(baseline, uid),
-            f"can't be read: {error.strerror or error}",
-            "give the pipeline's user access; nothing is known of its content",
-        )
+        found = validation.inaccessible(store.path(baseline, uid), error)
         return FileRecord(uid, identity, _row("inaccessible", None, (found,)), nothing, nothing, (found,), [], None)
     codes = {finding.code for finding in judgement.findings if finding.severity is Severity.ERROR}
     cache = judgement.cache

@@ -168,3 +168,10 @@ def unreadable(where: str, error: Exception) -> Finding:
     return Finding(
         "container", Severity.ERROR, where, str(error), "copy the file again from where it was made, or remove it"
     )
+
+
+def inaccessible(where: str, error: OSError) -> Finding:
+    """The finding of a file that can't be opened or read: that says nothing of its content."""
+    text = f"can't be read: {error.strerror or error}"
+    fix = "give the pipeline's user access; nothing is known of its content"
+    return Finding("inaccessible", Severity.ERROR, where, text, fix)

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -91,9 +92,12 @@ def read_wanted(root: FileRoot, path: str, window_s: float | None = None) -> Wan
 def _parse(path: str, data: bytes) -> pd.DataFrame:
     try:
         if path.lower().endswith(".parquet"):
-            wanted = ("uid", "t_start", "t_end", "t_anchor")
             file = pq.ParquetFile(io.BytesIO(data))
-            frame: pd.DataFrame = file.read([name for name in file.schema_arrow.names if name in wanted]).to_pandas()
+            wanted = [field for field in file.schema_arrow if field.name in ("uid", "t_start", "t_end", "t_anchor")]
+            for field in wanted:
+                if pa.types.is_nested(field.type):
+                    raise ValueError(f"the column {field.name} holds {field.type}, not one value per row")
+            frame: pd.DataFrame = file.read([field.name for field in wanted]).to_pandas()
             return frame
         with warnings.catch_warnings():
             # Rows longer than the header would silently lose their end.

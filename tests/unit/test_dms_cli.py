@@ -1,5 +1,6 @@
 """`dms-cache`: what it says, its exit codes, JSON that is nothing but JSON, and 80 columns."""
 
+import io
 import json
 import os
 import subprocess
@@ -12,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from dms_assets import cache_schema as cs
 from dms_assets.cache_store import CacheStore
-from dms_assets.cli import app
+from dms_assets.cli import app, main
 from resources.files import FileRoot
 from tests.builders import dms
 
@@ -123,6 +124,94 @@ def test_merge_writes_one_file_and_refuses_what_does_not_belong_together(tmp_pat
     run("merge", first, GOLDEN / "ok_windows.npz", "-o", out, code=1)
     assert out.read_bytes() == before
     run("merge", first, second, "-o", out, "--allow-provenance-change")
+
+
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.npz")
+    assert "not a regular file" in run("inspect", tmp_path / "pipe.npz", code=2).stderr.replace("\n", " ")
+    assert run_json("check", tmp_path / "pipe.npz", code=1)["findings"][0]["code"] == "inaccessible"
+
+
+def test_a_file_that_cannot_be_opened_is_a_finding_of_that_file_alone(tmp_path: Path) -> None:
+    loop = tmp_path / "loop.npz"
+    loop.symlink_to(loop)
+    found = run_json("check", GOLDEN / "ok_frames.npz", loop, GOLDEN / "bad_spans_reversed.npz", code=1)
+    assert found["checked"] == 3
+    assert [(each["where"], each["code"]) for each in found["findings"]][:2] == [
+        (str(loop), "inaccessible"),
+        (str(GOLDEN / "bad_spans_reversed.npz"), "spans_form"),
+    ]
+
+
+def test_what_files_hold_is_never_taken_for_a_style(store: CacheStore, tmp_path: Path) -> None:
+    arrays = dms.frames().arrays()
+    arrays["meta"] = json.dumps({**json.loads(str(arrays["meta"])), "note": "[/red] :smile:"})
+    arrays["channels"] = ["[/b]", *arrays["channels"].tolist()[1:]]
+    arrays["[/x]"] = arrays["t"]
+    marked = dms.write(tmp_path / f"{UID}.npz", arrays)
+    shown = run("inspect", marked).stdout
+    assert "[/red] :smile:" in shown
+    assert "[/b]" in shown
+    assert "[/x]" in run("check", marked).stdout
+    (store.root.path / store.path("l2cs", UID)).with_name("[red]x.npz").write_bytes(b"")
+    assert "[red]x.npz" in run("check", "-b", "l2cs", "--severity", "WARN", code=1).stdout.replace("\n", "")
+
+
+def test_output_that_knows_few_characters_gets_escapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    note = "\u00e9\ud800\U0001f600"
+    arrays = dms.frames().arrays()
+    arrays["meta"] = json.dumps({**json.loads(str(arrays["meta"])), "note": note})
+    path = dms.write(tmp_path / f"{UID}.npz", arrays)
+
+    def said(encoding: str, *options: str) -> str:
+        out = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding, write_through=True))
+        monkeypatch.setattr(sys, "argv", ["dms-cache", "inspect", str(path), *options])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 0
+        return out.getvalue().decode(encoding)
+
+    assert json.loads(said("ascii", "--json"))["meta"]["note"] == note
+    assert json.loads(said("utf-8", "--json"))["meta"]["note"] == note
+    assert r"\xe9\ud800\U0001f600" in said("ascii")
+    assert r"\ud800" in said("utf-8")
+
+
+def test_wanted_spans_without_any_baseline_are_missing(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    table = tmp_path / "t.csv"
+    table.write_text("uid,t_start,t_end\na,0,1\n")
+    done = run("coverage", "--root", tmp_path / "empty", "--wanted", table, code=1)
+    assert f"no baseline below {tmp_path / 'empty'}" in " ".join(done.stderr.split())
+    table.write_text("uid,t_start,t_end\n")
+    run("coverage", "--root", tmp_path / "empty", "--wanted", table)
+
+
+@pytest.mark.parametrize("command", ["check", "coverage", "plan"])
+def test_a_baseline_that_nobody_knows_is_a_wrong_argument(store: CacheStore, command: str) -> None:
+    said = " ".join(run(command, "-b", "nope", code=2).stderr.split())
+    assert "'nope': no folder in" in said
+    assert "l2cs" in said
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "100001"])
+def test_a_window_that_is_none_is_a_wrong_argument(store: CacheStore, tmp_path: Path, seconds: str) -> None:
+    (tmp_path / "a.csv").write_text(f"uid,t_anchor\n{UID},5\n")
+    done = run("coverage", "--wanted", tmp_path / "a.csv", "--window-s", seconds, code=2)
+    assert "above 0 and at most 100000 s" in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_merge_locks_the_file_it_writes_and_makes_no_folder_for_nothing(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.npz", tmp_path / "b.npz"
+    dms.frames(k1=20).save(first)
+    run("merge", first, second, "-o", tmp_path / "new" / "out", code=2)
+    second.write_bytes(b"")
+    run("merge", first, second, "-o", tmp_path / "new" / "out", code=1)
+    assert not (tmp_path / "new").exists()
+    dms.frames(k0=21, k1=50).save(second)
+    assert run_json("merge", first, second, "-o", tmp_path / "new" / "out")["path"] == str(tmp_path / "new" / "out.npz")
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {"out.npz", ".out.npz.lock"}
 
 
 def test_the_self_test_passes() -> None:

@@ -115,6 +115,17 @@ def test_a_parquet_file_that_is_none_is_an_error(tmp_path: Path) -> None:
         read_wanted(FileRoot(tmp_path), "w.parquet")
 
 
+@pytest.mark.parametrize("nested", [[1.0, 2.0], {"a": 1.0}])
+@pytest.mark.parametrize("column", ["uid", "t_start", "t_end"])
+def test_a_parquet_column_of_lists_or_structs_is_an_error(tmp_path: Path, column: str, nested: object) -> None:
+    row = {"uid": "a", "t_start": 0.0, "t_end": 1.0}
+    pd.DataFrame([{**row, column: nested, "other": nested}]).to_parquet(tmp_path / "w.parquet")
+    with pytest.raises(WantedTableError, match=rf"w\.parquet.*{column} holds"):
+        read_wanted(FileRoot(tmp_path), "w.parquet")
+    pd.DataFrame([{**row, "other": nested}]).to_parquet(tmp_path / "w.parquet")
+    assert read_wanted(FileRoot(tmp_path), "w.parquet").of("a").tolist() == [[0, 1]]
+
+
 def test_a_missing_table_is_an_io_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_wanted(FileRoot(tmp_path), "missing.csv")
