@@ -14,9 +14,11 @@ from typer.testing import CliRunner, Result
 from resources.files import FileRoot
 from tests.builders.vin import edit_manifest, tiny_store
 from vin_assets.cli import app
+from vin_assets.vin_store.coverage import damaged_tar_findings
 from vin_assets.vin_store.format import FormatError, Manifest, manifest_version, parse_manifest
 from vin_assets.vin_store.integrity import check_store
 from vin_assets.vin_store.raw_paths import find_tars, patterns
+from vin_assets.vin_store.results import VinOfflineCoverageStats
 from vin_assets.vin_store.store import ManifestUnreadableError, VinOfflineStoreConfig, open_store
 
 
@@ -56,6 +58,18 @@ def test_a_whole_surrogate_pair_is_a_character(store: Path) -> None:
     assert parse_manifest(found | {"created_at": "\U0001f600"}).created_at == "\U0001f600"
     with pytest.raises(FormatError, match="field created_at: no text"):
         parse_manifest(found | {"created_at": "\ud83d"})
+
+
+@pytest.mark.parametrize("shape", [[3, 10**400], [3, 2**63], [3] * 17])
+def test_a_shape_that_no_array_has_is_named(store: Path, shape: list[int]) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["shards"][0]["blocks"]["oracle.rri"]["shape"] = shape
+
+    edit_manifest(store, change)
+    for command in ("inspect", "stats"):
+        result = run(command, store)
+        assert (result.exit_code, result.stdout) == (2, ""), result.exception
+        assert "field shards[0].blocks.oracle.rri.shape" in result.stderr.replace("\n", " ")
 
 
 def manifest_of(store: Path, **config: Any) -> Manifest:
@@ -159,6 +173,15 @@ def test_a_lack_of_access_is_mended_by_access(
     monkeypatch.setattr(FileRoot, "open_fd", open_fd)
     found = [each for each in check_store(VinOfflineStoreConfig(store)) if each.code == finding]
     assert [each.how_to_fix for each in found] == ["Give the pipeline's user access to it."]
+
+
+def test_a_tar_without_access_is_mended_by_access() -> None:
+    damaged = [("/raw/a.tar", os.strerror(errno.EACCES)), ("/raw/b.tar", "it ends early")]
+    found = damaged_tar_findings(VinOfflineCoverageStats("/s", 2, 0, 0, 0, 0, 0, 0, 0, None, damaged_tars=damaged))
+    assert [each.how_to_fix for each in found] == [
+        "Give the pipeline's user access to it.",
+        "Download or copy the tar again.",
+    ]
 
 
 def test_other_faults_keep_their_remedy(store: Path) -> None:

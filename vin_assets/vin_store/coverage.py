@@ -17,7 +17,7 @@ from vin_assets.vin_store.format import compact
 from vin_assets.vin_store.raw_paths import RawTar, find_tars
 from vin_assets.vin_store.results import VinOfflineCoverageSceneDiagnostic, VinOfflineCoverageStats
 from vin_assets.vin_store.rows import in_order
-from vin_assets.vin_store.store import Store
+from vin_assets.vin_store.store import Store, remedy_for
 from vin_assets.vin_store.tar_index import TarIndex
 from vin_assets.vin_store.tars import Pair, TarScan, scan_tar
 
@@ -133,7 +133,7 @@ def join(
 def damaged_tar_findings(result: VinOfflineCoverageStats) -> list[Finding]:
     """One ERROR finding per damaged tar; what was read of it counts in the coverage."""
     return [
-        Finding("tar_damaged", Severity.ERROR, path, reason, "Download or copy the tar again.")
+        Finding("tar_damaged", Severity.ERROR, path, reason, remedy_for(reason, "Download or copy the tar again."))
         for path, reason in result.damaged_tars
     ]
 

@@ -74,6 +74,9 @@ def _none_as_empty(value: Any) -> Any:
     return {} if value is None else value
 
 
+# Beyond these no array can lie on a disk, and sizes in bytes no longer fit a float.
+_Size = Annotated[int, Field(le=2**63 - 1)]
+_Shape = Annotated[tuple[_Size, ...], Field(max_length=16)]
 _Object = Annotated[dict[str, Any], BeforeValidator(_none_as_empty)]
 
 
@@ -84,7 +87,7 @@ class BlockSpec(_Part):
     kind: Literal["zarr_array", "msgpack_indexed_records"]
     paths: tuple[str, ...]
     dtype: str | None = None
-    shape: tuple[int, ...] | None = None
+    shape: _Shape | None = None
     optional: bool = False
 
     @property
@@ -110,7 +113,7 @@ class ShardSpec(_Part):
     shard_id: str
     relative_dir: str
     row_start: Annotated[int, Field(ge=0)]
-    num_rows: Annotated[int, Field(ge=0)]
+    num_rows: Annotated[_Size, Field(ge=0)]
     blocks: dict[str, BlockSpec]
 
     def reference_pose(self) -> str | None:
