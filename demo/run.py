@@ -111,10 +111,10 @@ def main() -> int:
         f" {settings.dms.cache_root}. Instance: {home}."
     )
     console.print(
-        f"{failed} failed checks, on purpose: one video is shorter than wanted, one is missing, one shows hardly"
-        " any face. That is what the pipeline is for."
+        f"{failed} failed checks. On the untouched demo they are meant to be there: a video is shorter than wanted, one"
+        " is missing, one shows hardly any face. README.md walks from a failed check to its fix."
     )
-    console.print("Open the UI with [bold]make ui[/bold], then http://127.0.0.1:3000.")
+    console.print("Open the UI with [bold]make ui[/bold]; it says the address.")
     return 0
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import dagster as dg
 
 from resources import history
+from resources.liveness import LOCATION_TAG
 from resources.partitions import ranges
 
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
@@ -41,10 +42,11 @@ def whole_steps(
 def execute(instance: dg.DagsterInstance, defs: dg.Definitions, step: Step, keys: Sequence[str]) -> int:
     """Run one step, a run per range of neighbouring keys; the number of runs that failed."""
     job = defs.resolve_job_def(step.job)
-    tags: list[Mapping[str, str]] = [{}]
+    location = {LOCATION_TAG: f"{step.job.split('_')[0]}_assets"}
+    tags: list[Mapping[str, str]] = [location]
     if step.partitions:
         tags = [
-            {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+            {**location, "dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
             for first, last in ranges(keys, step.partitions)
         ]
     failed = 0

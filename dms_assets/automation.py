@@ -105,29 +105,42 @@ def news(
 ) -> Iterator[Happened]:
     """What of `happened` Dagster does not know yet.
 
+    A route of which a check says something new is materialised anew as well, so that its page tells how it stands.
+
     Args:
         instance: where the earlier answers are.
         happened: a route's materialisation, if any, and its checks.
         version: the data version recorded last, None for none.
         states: the latest row by check name and partition.
     """
-    renewed = False
+    made: list[Materialised] = []
+    checks: list[Checked] = []
     for item in happened:
-        if isinstance(item, Materialised):
-            if item.data_version == _ABSENT and version not in (None, _ABSENT):
-                continue  # a recorded cache is gone: no new state to record, but a belief that is wrong
-            renewed = item.data_version != version
-            if renewed:
-                yield item
-            continue
-        state = states.get((item.check_name, item.partition))
-        passed = Outcome.PASSED if item.passed else Outcome.FAILED
-        if not renewed and state is not None and state.outcome is passed and (state.current or version is None):
-            key = dg.AssetCheckKey(item.asset_key, item.check_name)
-            (answer,) = history.evaluations(instance, key, item.partition)
-            if (answer.description, answer.severity) == (item.description or "", item.severity.value):
-                continue
-        yield item
+        if isinstance(item, Checked):
+            checks.append(item)
+        elif item.data_version != _ABSENT or version in (None, _ABSENT):
+            made.append(item)  # else a recorded cache is gone: no new state to record, but a belief that is wrong
+    told = [item for item in checks if not _is_known(instance, item, version, states)]
+    if made and (told or made[0].data_version != version):
+        yield from made
+        yield from checks
+    else:
+        yield from told
+
+
+def _is_known(
+    instance: dg.DagsterInstance,
+    item: Checked,
+    version: str | None,
+    states: dict[tuple[str, str | None], CheckState],
+) -> bool:
+    """Whether the latest answer of this check is the same, and about what is recorded."""
+    state = states.get((item.check_name, item.partition))
+    passed = Outcome.PASSED if item.passed else Outcome.FAILED
+    if state is None or state.outcome is not passed or not (state.current or version is None):
+        return False
+    (answer,) = history.evaluations(instance, dg.AssetCheckKey(item.asset_key, item.check_name), item.partition)
+    return (answer.description, answer.severity) == (item.description or "", item.severity.value)
 
 
 def _states(instance: dg.DagsterInstance, baseline: Baseline) -> dict[tuple[str, str | None], CheckState]:

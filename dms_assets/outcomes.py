@@ -31,6 +31,7 @@ from dms_assets.files import DmsFiles
 from dms_assets.plan import Policy, RoutePlan, State, Work, plan_route, seen, stale, wanted_runs
 from dms_assets.spans import as_lists, count_ticks, runs_of
 from dms_assets.summary import row_counts, summarise, summary_path, write_summary
+from dms_assets.unmet import beyond_now
 from resources.disk import require_free
 from resources.events import Checked, Happened, Materialised, PartitionFailedError
 from resources.figures import markdown
@@ -171,12 +172,12 @@ def route_checks(baseline: Baseline, uid: str, stands: Standing) -> dict[str, Ch
     findings = stands.judged.findings if stands.judged else ()
     rows = [finding for finding in findings if finding.code in validation.ROWS_CODES]
     rest = [finding for finding in findings if finding.code not in validation.ROWS_CODES]
-    valid, total, failed = row_counts(cache)
+    valid, total, failed = _within_the_video(cache)
     minimum = baseline.valid_fraction_min
     seconds = {"wanted_s": plan.wanted_ticks / HZ, "missing_s": count_ticks(plan.missing) / HZ}
     seconds["beyond_video_s"] = count_ticks(plan.beyond) / HZ
     gaps = {"missing_spans": as_lists(plan.missing_spans), "beyond_video_spans": as_lists(plan.beyond_spans)}
-    share = {"valid_rows": valid, "rows": total, "valid_fraction": valid / total if total else None}
+    share = {"valid_rows": valid, "rows_judged": total, "valid_fraction": valid / total if total else None}
     stale_by = stale(baseline, cache.meta) if cache is not None else []
     judged: dict[str, tuple[list[Finding], dict[str, Any], dict[str, Any]]] = {
         CACHE_VALID: (rest, {}, {}),
@@ -201,6 +202,14 @@ def route_checks(baseline: Baseline, uid: str, stands: Standing) -> dict[str, Ch
         name: Checked.of_findings(key, name, uid, found, thresholds, state | extra)
         for name, (found, thresholds, extra) in judged.items()
     }
+
+
+def _within_the_video(cache: RouteCache | WindowCache | None) -> tuple[int, int, dict[str, int]]:
+    """`row_counts` without the rows past the video's end: that they failed is `span_coverage`'s to say."""
+    valid, total, failed = row_counts(cache)
+    name = "invalid_windows" if isinstance(cache, WindowCache) else "no_frame"
+    past = min(count_ticks(beyond_now(cache.meta, None)), failed.get(name, 0)) if cache is not None else 0
+    return valid, total - past, {code: count - past * (code == name) for code, count in failed.items()}
 
 
 def _timeline(files: DmsFiles, baseline: Baseline, uid: str, stands: Standing) -> dict[str, Any]:

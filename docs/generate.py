@@ -233,7 +233,8 @@ def command_line() -> str:
 For people without the user interface, and for shell pipelines. Every sub-command has `--help` and `--json`; tables fit
 80 columns, colours and progress bars are off when the output is piped. `--install-completion` sets up the shell.
 
-The examples work in the project's folder after `make run`. JSON is one document; its keys stay, and keys may be added.
+The examples work in the project's folder after `make run` and `. .venv/bin/activate`. JSON is one document; its keys
+stay, and keys may be added.
 """
     ]
     with tempfile.TemporaryDirectory() as folder:

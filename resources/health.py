@@ -54,7 +54,11 @@ def signs(
         found.append(Sign("daemon", daemon.name, ok, daemon.age_s, text))
     seen = liveness.instigators(instance)
     errors = liveness.location_errors(webserver)
-    text = "" if errors is not None else f"{webserver} does not answer; pages and load errors can't be seen"
+    text = (
+        ""
+        if errors is not None
+        else f"{webserver} does not answer (elsewhere? set [alerts] webserver_url); load errors can't be seen"
+    )
     found.append(Sign("webserver", webserver, True, 0.0 if errors is not None else None, text))
     for location in locations:
         alerts = next((item for item in seen if (item.location, item.name) == (location, sensor_name(location))), None)

@@ -20,6 +20,8 @@ from dagster._core.storage.tags import WILL_RETRY_TAG
 _PARTITION = "dagster/partition"
 _RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 
+LOCATION_TAG = "launched_for"  # names the code location of a run that is launched outside the webserver and daemon
+
 
 @dataclass(frozen=True, slots=True)
 class Instigator:
@@ -132,7 +134,8 @@ def _ended(record: dg.RunRecord) -> EndedRun:
 def ended_runs(instance: dg.DagsterInstance, location: str, after: float, limit: int = 500) -> list[EndedRun]:
     """Runs of `location` that succeeded, or failed for good (no retry is coming), since `after`; oldest first.
 
-    Runs that were launched without a code location, as `dagster.materialize` does, count as everybody's.
+    Runs that were launched without a code location, as `dagster.materialize` does, count as everybody's unless they
+    carry LOCATION_TAG.
     """
     filters = dg.RunsFilter(
         statuses=[dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE],
@@ -141,10 +144,10 @@ def ended_runs(instance: dg.DagsterInstance, location: str, after: float, limit:
     records = instance.get_run_records(filters, limit=limit, order_by="update_timestamp", ascending=True)
     found = []
     for record in records:
-        origin = record.dagster_run.remote_job_origin
-        if origin is not None and origin.location_name != location:
+        origin, tags = record.dagster_run.remote_job_origin, record.dagster_run.tags
+        if location != (origin.location_name if origin is not None else tags.get(LOCATION_TAG, location)):
             continue
-        if record.dagster_run.tags.get(WILL_RETRY_TAG) == "true":
+        if tags.get(WILL_RETRY_TAG) == "true":
             continue
         found.append(_ended(record))
     return found

@@ -94,7 +94,6 @@ def test_a_night_extracts_judges_and_summarises_and_the_next_one_does_nothing(
     assert failed == {
         ("span_coverage", SHORT),
         ("span_coverage", NO_VIDEO),
-        ("valid_fraction", SHORT),
         ("valid_fraction", FACELESS),
     }
 
