@@ -9,7 +9,6 @@ output and nothing else; progress and errors go to standard error.
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 from collections.abc import Iterator
@@ -35,6 +34,7 @@ from dms_assets.files import DmsFiles
 from dms_assets.routes import check_baseline
 from dms_assets.sweep import sweep
 from dms_assets.wanted import MAX_SECONDS, Wanted, WantedTableError, read_wanted
+from resources.command_line import run_command
 from resources.config import ConfigurationError, load_settings
 from resources.files import FileRoot, PathRefusedError
 from resources.findings import Finding, Severity
@@ -391,9 +391,7 @@ def self_test_command(as_json: AsJson = False) -> None:
 
 def main() -> None:
     """The entry point."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    app(prog_name="dms-cache")
+    run_command(lambda: app(prog_name="dms-cache"))
 
 
 if __name__ == "__main__":

@@ -235,3 +235,10 @@ def test_the_command_line_loads_without_dagster() -> None:
     script = "import dms_assets.cli, sys; sys.exit('dagster' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[2], check=False, env=os.environ)
     assert done.returncode == 0
+
+
+def test_a_full_disk_is_one_line_and_exit_code_2() -> None:
+    command = [sys.executable, "-c", "from dms_assets.cli import main; main()", "--help"]
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (result.returncode, result.stderr) == (2, "standard output can't be written: No space left on device\n")
