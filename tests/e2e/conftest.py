@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Locator, Page, sync_playwright
 
 _FLAGS = [
     "--no-sandbox",
@@ -38,12 +38,8 @@ def page() -> Iterator[Page]:
             "**/*",
             lambda route: route.continue_() if route.request.url.startswith("http://127.0.0.1") else route.abort(),
         )
-        yield context.new_page()
+        opened = context.new_page()
+        # A new profile gets a community dialog, which may come late and would catch every click.
+        opened.add_locator_handler(opened.get_by_role("button", name="Skip").first, Locator.click)
+        yield opened
         browser.close()
-
-
-def dismiss_dialog(page: Page) -> None:
-    """Press "Skip" on the community dialog that a new browser profile gets, if it is there."""
-    button = page.get_by_role("button", name="Skip")
-    if button.count():
-        button.first.click()

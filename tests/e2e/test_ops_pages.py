@@ -12,7 +12,6 @@ from resources.config import load_settings
 from tests.builders.dms import frames
 from tests.dagster.test_dms_automation import NIGHT
 from tests.dagster.ticks import tick_schedule, tick_sensor
-from tests.e2e.conftest import dismiss_dialog
 from tests.e2e.live import live
 
 pytestmark = pytest.mark.e2e
@@ -50,7 +49,6 @@ def test_the_check_page_of_an_alert_counts_passed_and_failed_partitions(
     with live(tmp_path, {"VIN_DMS_CONFIG": str(config)}) as ui:
         page.goto(f"{ui.url}/assets/dms/ext/route_cache?view=checks&checkDetail=span_coverage")
         page.get_by_text("span_coverage").first.wait_for(timeout=60_000)
-        dismiss_dialog(page)
         page.get_by_text("Partitions", exact=True).last.click()
         for counted in ("Passed (3)", "Failed (1)", "Missing (0)"):
             page.get_by_text(counted, exact=True).first.wait_for(timeout=60_000)

@@ -24,7 +24,6 @@ from playwright.sync_api import FloatRect, Locator, Page
 from dms_assets.baselines import registry
 from resources.config import load_settings
 from tests.dagster import servers
-from tests.e2e.conftest import dismiss_dialog
 from tests.e2e.live import ROOT, free_port, live, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -233,7 +232,6 @@ def walk_the_pages(ran: Path, page: Page) -> None:
     with live(ran / ".run", project=ran) as ui:
         page.goto(f"{ui.url}/asset-groups")
         page.get_by_text("dms_facemesh").first.wait_for(timeout=60_000)
-        dismiss_dialog(page)
         page.get_by_text("dms_facemesh").last.click()
         page.get_by_text("route_summary").first.wait_for(timeout=30_000)
         groups = ",".join(

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page
 
-from tests.e2e.conftest import dismiss_dialog
 from tests.e2e.live import ROOT, live
 
 pytestmark = pytest.mark.e2e
@@ -48,7 +47,6 @@ def test_the_lineage_shows_the_assets_and_an_asset_page_opens(tmp_path: Path, pa
         groups = ",".join(f"global@global:{name}" for name in ("vin_raw", "vin_stores", "dms_inputs", "dms_facemesh"))
         page.goto(f"{ui.url}/asset-groups?expanded={groups}")
         page.get_by_text("vin_stores").first.wait_for(timeout=60_000)
-        dismiss_dialog(page)
         for name in ("raw_dataset", "offline_store", "store_stats", "store_coverage", "driver_video", "anchor_spans"):
             page.get_by_text(name).first.wait_for(timeout=30_000)
         for name in ("route_cache", "route_summary"):
