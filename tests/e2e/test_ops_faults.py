@@ -131,13 +131,16 @@ _ITEM = re.compile(r"^(ERROR|WARN|OK)(?: [a-z][a-z ]+)?  (.+?)(?: \(.* since .*\
 
 
 def items(messages: list[str], good: bool) -> Counter[str]:
-    """The roots that were told: as failing, or (`good`) as over."""
+    """The roots that were told: as failing, or (`good`) as over.
+
+    More is wanted of RAISING in every baseline; which one leads the alert is a matter of timing.
+    """
     found: Counter[str] = Counter()
     for message in messages:
         for line in message.splitlines():
             match = _ITEM.match(line)
             if match and (match[1] == "OK") == good:
-                found[match[2]] += 1
+                found[re.sub(rf"dms/\w+/(route_cache \[{RAISING}\])", r"dms/raises/\1", match[2])] += 1
     return found
 
 
