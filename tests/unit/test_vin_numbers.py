@@ -205,13 +205,23 @@ def test_pairs_are_the_candidates_with_an_own_id_and_two_finite_values(found: tu
         for a, b, own in zip(rri, component, ids, strict=True)
         if own >= 0 and (ids == own).sum() == 1 and math.isfinite(a) and math.isfinite(b)
     ]
-    row = series_of(RowLabels(rri.size, rri, {"pm_acc_after": component}, ids))
+    (row,) = series_of([RowLabels(rri.size, rri, {"pm_acc_after": component}, ids)])
     assert row.pairs["pm_acc_after"] == wanted
     assert row.paired == any(own >= 0 and (ids == own).sum() == 1 for own in ids)
 
 
+@given(st.lists(st.tuples(labels, st.booleans(), st.booleans()), max_size=6))
+def test_rows_taken_together_add_what_each_of_them_adds_alone(found: list[tuple[Any, bool, bool]]) -> None:
+    rows = []
+    for (rri, component, ids), labelled, posed in found:
+        poses = np.arange(rri.size * 12.0).reshape(-1, 12) if posed else None
+        components = {"pm_acc_after": component[1:]} if labelled else {}
+        rows.append(RowLabels(rri.size, rri, components, ids if labelled else None, poses, HOME, np.array([rri.size])))
+    assert list(map(repr, series_of(rows))) == [repr(series_of([row])[0]) for row in rows]  # repr: NaN equals NaN
+
+
 def test_a_row_without_ids_has_no_pairs_and_says_so() -> None:
-    row = series_of(RowLabels(2, np.ones(2), {"pm_acc_after": np.ones(2)}, None))
+    (row,) = series_of([RowLabels(2, np.ones(2), {"pm_acc_after": np.ones(2)}, None)])
     assert not row.paired
     assert row.pairs["pm_acc_after"] == []
     assert row.components["pm_acc_after"] == [1.0, 1.0]

@@ -116,13 +116,17 @@ def _of_blocks(values: npt.NDArray[Any]) -> Moments:
         deviations = work - np.array(sums)[:, None] / length
         m2 = np.vecdot(deviations, deviations).tolist()
     low = values.min()
-    if low >= 0:
-        sizes = sums
-        nonzero = values.size if low > ZERO_BELOW else int(np.count_nonzero(values > ZERO_BELOW))
-    else:
+    if low < 0:
         np.abs(work, out=work)
         sizes = np.vecdot(work, ones).tolist()
-        nonzero = int(np.count_nonzero(work > ZERO_BELOW))
+    else:
+        sizes = sums
+    if values.dtype.kind in "iub":
+        nonzero = int(np.count_nonzero(values))
+    elif low > ZERO_BELOW:
+        nonzero = values.size
+    else:
+        nonzero = int(np.count_nonzero((work if low < 0 else values) > ZERO_BELOW))
     mean = sum(sums) / values.size
     between = sum((total / length - mean) ** 2 for total in sums)
     return Moments(values.size, mean, sum(m2) + length * between, sum(sizes), nonzero)

@@ -43,18 +43,16 @@ def _normalised(vectors: Floats) -> Floats:
 def relative_poses(candidates: npt.NDArray[Any], reference: npt.NDArray[Any]) -> dict[str, Floats]:
     """The ten values of each candidate pose, in the order of `POSE_KEYS`.
 
-    `candidates` is (n, 12), `reference` holds 12 numbers. A pose of zeros alone is padding and no pose: all its values
-    are NaN, as are those of a pose that holds a NaN.
+    `candidates` is (n, 12), `reference` (12,) for all of them or (n, 12). A pose of zeros alone is padding and no
+    pose: all its values are NaN, as are those of a pose that holds a NaN.
     """
     poses = np.asarray(candidates, np.float64).reshape(-1, 12)
-    rig = np.asarray(reference, np.float64).reshape(12)
-    poses = np.where((poses == 0).all(axis=1, keepdims=True), np.nan, poses)
-    rig = np.where((rig == 0).all(), np.nan, rig)
+    rigs = np.asarray(reference, np.float64).reshape(-1, 12)
+    poses, rigs = (np.where((held == 0).all(axis=1, keepdims=True), np.nan, held) for held in (poses, rigs))
     with np.errstate(invalid="ignore", over="ignore"):
-        to_rig = rig[:9].reshape(3, 3).T
+        to_rig = rigs[:, :9].reshape(-1, 3, 3).transpose(0, 2, 1)
         rotation = to_rig @ poses[:, :9].reshape(-1, 3, 3)
-        offset = (poses[:, 9:] - rig[9:]) @ to_rig.T
-        x, y, z = offset.T
+        x, y, z = np.vecdot(to_rig, (poses[:, 9:] - rigs[:, 9:])[:, None]).T
         forward, up = _normalised(rotation[:, :, 2]), rotation[:, :, 1]
         fx, fy, fz = forward.T
         left = np.stack([fz, np.zeros_like(fx), -fx], axis=1)  # up x forward

@@ -94,6 +94,7 @@ def _reduce(root: FileRoot, task: _Fields) -> _Done:
             moments = moments.merge(Moments.of(chunk.values))
         else:
             moments = moments.merge(Moments.of(chunk.values[[row % meta.chunk_rows for row in readable]]))
+        del chunk  # its memory serves the next one while it is still in the core's cache
     return _Done(task, moments, tuple(unread))
 
 
@@ -135,7 +136,7 @@ class _Scan:
         if isinstance(task, _Fields):
             return _reduce(self._store.root, task)
         found = read_labels(self._store.root, task.shard, task.rows)
-        return _Done(task, series=tuple(series_of(labels) for labels in found))
+        return _Done(task, series=tuple(series_of(found)))
 
     def _missed(self, shard_id: str, row: int, name: str) -> None:
         self.unread.setdefault((shard_id, row), set()).add(name)
@@ -179,7 +180,7 @@ def collect(store: Store, max_samples: int | None) -> VinOfflineDatasetStats:
             wanted.setdefault(row.shard_id, []).append(row.row)
             shards.append(shard)
     scan, series = _Scan(store, wanted), Series()
-    nothing = series_of(RowLabels())
+    (nothing,) = series_of([RowLabels()])
     samples = []
     for row in scanned:
         found = scan.series.get((row.shard_id, row.row), nothing)
