@@ -7,20 +7,16 @@ Belongs here: one function per figure and the plain input of each. Does not belo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from dms_assets.cache_schema import RouteCache, WindowCache
-from dms_assets.contract import FAIL_CODES, HZ
-from dms_assets.plan import RoutePlan
-from dms_assets.spans import Ticks, count_ticks, minus, runs_of_ticks
 from resources import figures as style
 
 # One look per state of the plan, best first. Every state differs from its neighbours in lightness or hatch as well.
@@ -49,120 +45,12 @@ _MAX_COLUMNS = 100  # buckets of routes on the width of the matrix
 
 
 @dataclass(frozen=True, slots=True)
-class RouteTimeline:
-    """One route and baseline: runs of ticks (first and last, int64 (R, 2)) of each kind.
-
-    `wanted` is what anchors ask for; `covered`, `missing` and `unmeetable` (beyond the video) are its parts; `failed`
-    holds stored rows that failed, by the name of their code.
-    """
-
-    uid: str
-    baseline: str
-    wanted: Ticks
-    covered: Ticks
-    missing: Ticks
-    unmeetable: Ticks
-    failed: Mapping[str, Ticks] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, plan: RoutePlan, wanted: Ticks, cache: RouteCache | WindowCache | None) -> RouteTimeline:
-        """The timeline of a plan, the `wanted` runs it was made for, and the stored cache (None: nothing usable)."""
-        covered = minus(minus(wanted, plan.missing), plan.beyond)
-        return cls(plan.uid, plan.baseline, wanted, covered, plan.missing, plan.beyond, _failed(cache))
-
-
-def _failed(cache: RouteCache | WindowCache | None) -> dict[str, Ticks]:
-    """Runs of failed rows by the name of their code; windows have no codes."""
-    if cache is None:
-        return {}
-    if isinstance(cache, WindowCache):
-        return {"invalid_windows": _runs(cache.win_t_end[~cache.win_valid])}
-    return {name: _runs(cache.t[cache.fail == code]) for code, name in FAIL_CODES.items() if code}
-
-
-def _runs(seconds: NDArray[np.float32]) -> Ticks:
-    return runs_of_ticks(np.rint(seconds.astype(np.float64) * HZ))
-
-
-@dataclass(frozen=True, slots=True)
 class ChannelHistogram:
     """A channel's values over valid rows: `counts` (B,) between `edges` (B + 1,), and those of the result before."""
 
     counts: NDArray[np.int64]
     edges: NDArray[np.float64]
     previous: NDArray[np.int64] | None = None
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them: 4.3 s, 2 min 05 s, 1 h 20 min."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    return f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def route_timeline(route: RouteTimeline) -> Figure:
-    """What is wanted of a route and what became of it: one lane per kind, seconds of each at its right end."""
-    lanes: list[tuple[str, Ticks, str, str]] = [
-        ("wanted", route.wanted, style.MUTED, ""),
-        ("covered", route.covered, style.BLUE, ""),
-        ("missing", route.missing, style.VERMILION, ""),
-        ("beyond the video", route.unmeetable, style.SKY, "////"),
-    ]
-    for code, (colour, hatch) in FAIL_COLOURS.items():
-        if len(runs := route.failed.get(code, np.zeros((0, 2), np.int64))):
-            lanes.append((f"failed: {code}", runs, colour, hatch))
-    wanted = count_ticks(route.wanted) / HZ
-    uid = style.shortened(route.uid)
-    subtitle = (
-        f"{uid}: {duration(count_ticks(route.covered) / HZ)} of {duration(wanted)} wanted are stored"
-        if wanted
-        else f"{uid}: nothing is wanted"
-    )
-    figure = style.new_figure(f"Timeline, {route.baseline}", subtitle, height_in=1.45 + 0.27 * len(lanes))
-    axis = figure.subplots()
-    stored = [runs for _, runs, _, _ in lanes if len(runs)]
-    if not stored:
-        style.no_data(axis, "nothing is wanted of this route and nothing is stored")
-        return figure
-    start = min(int(runs[:, 0].min()) for runs in stored) / HZ
-    end = (max(int(runs[:, 1].max()) for runs in stored) + 1) / HZ
-    width = (end - start) / style.MAX_BARS
-    for place, (_, runs, colour, hatch) in enumerate(reversed(lanes)):
-        bars = _bars(runs, width)
-        axis.broken_barh(bars, (place - 0.36, 0.72), facecolor=colour, hatch=hatch or None, edgecolor=style.CARD, lw=0)
-        text = duration(count_ticks(runs) / HZ) if len(runs) else "none"
-        axis.text(1.01, place, text, transform=axis.get_yaxis_transform(), va="center", fontsize=8.5, color=style.MUTED)
-    axis.set_yticks(range(len(lanes)), [name for name, *_ in reversed(lanes)])
-    axis.set_ylim(-0.6, len(lanes) - 0.4)
-    axis.set_xlim(start - (end - start) * 0.005, end + (end - start) * 0.005)
-    axis.grid(axis="x")
-    _time_axis(axis, end)
-    return figure
-
-
-def _bars(runs: Ticks, width: float) -> list[tuple[float, float]]:
-    """Bars (start, length) in seconds, none narrower than `width`; those less than `width` apart drawn as one."""
-    bars: list[tuple[float, float]] = []
-    for first, last in runs.tolist():
-        start, end = first / HZ, max((last + 1) / HZ, first / HZ + width)
-        if bars and start < bars[-1][0] + bars[-1][1] + width / 2:
-            bars[-1] = (bars[-1][0], max(end, sum(bars[-1])) - bars[-1][0])
-        else:
-            bars.append((start, end - start))
-    return bars
-
-
-def _time_axis(axis: Axes, end: float) -> None:
-    if end < 600:
-        axis.set_xlabel("seconds from the start of the video")
-        axis.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 5, 10]))
-        return
-    axis.set_xlabel("time from the start of the video (min:s)")
-    axis.xaxis.set_major_locator(MaxNLocator(nbins=7, steps=[1, 1.2, 1.8, 2.4, 3, 6, 10]))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{int(value) // 60}:{int(value) % 60:02d}"))
 
 
 def failure_codes(rows: Mapping[str, Mapping[str, int]]) -> Figure:

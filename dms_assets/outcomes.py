@@ -15,7 +15,7 @@ from typing import Any
 
 import dagster as dg
 
-from dms_assets import figures, judgement, validation
+from dms_assets import judgement, timeline, validation
 from dms_assets.baselines import Baseline
 from dms_assets.cache_schema import RouteCache, WindowCache
 from dms_assets.cache_store import Judgement
@@ -34,7 +34,7 @@ from dms_assets.summary import row_counts, summarise, summary_path, write_summar
 from dms_assets.unmet import beyond_now
 from resources.disk import require_free
 from resources.events import Checked, Happened, Materialised, PartitionFailedError
-from resources.figures import markdown
+from resources.figures import picture
 from resources.findings import Finding
 from resources.metadata import table
 from resources.results import plain
@@ -134,7 +134,7 @@ def route_cache(files: DmsFiles, baseline: Baseline, uid: str) -> Iterator[Happe
                 raise PartitionFailedError(str(error)) from error
             raise
         stands = standing(files, baseline, uid)
-    yield from route_events(files, baseline, uid, stands, report, pictured=True)
+    yield from route_events(files, baseline, uid, stands, report)
     if stands.plan.state in _UNUSABLE or (stands.judged is None and stands.plan.wanted_ticks):
         raise PartitionFailedError(f"{stands.plan.state}: {stands.plan.why}")
 
@@ -148,18 +148,12 @@ def route_events(
     uid: str,
     stands: Standing,
     report: RouteReport | None = None,
-    *,
-    pictured: bool = False,
 ) -> Iterator[Happened]:
-    """How a route stands, as events: its materialisation unless it is unusable, and every check.
-
-    `pictured` adds the timeline, which takes longer to draw than a route to judge: not for thousands adopted at once.
-    """
+    """How a route stands, as events: its materialisation with its timeline unless it is unusable, and every check."""
     key = cache_key(baseline.name)
     if stands.plan.state not in _UNUSABLE:
         if stands.cache is not None:
-            told = _timeline(files, baseline, uid, stands) if pictured else {}
-            told |= _metadata(files, baseline, uid, stands, report)
+            told = _timeline(files, baseline, uid, stands) | _metadata(files, baseline, uid, stands, report)
             yield Materialised(key, uid, content_digest(stands.cache), told)
         elif not stands.plan.wanted_ticks:
             yield Materialised(key, uid, "absent", {"status": "nothing is wanted of this route, and nothing is stored"})
@@ -214,8 +208,8 @@ def _within_the_video(cache: RouteCache | WindowCache | None) -> tuple[int, int,
 
 def _timeline(files: DmsFiles, baseline: Baseline, uid: str, stands: Standing) -> dict[str, Any]:
     wanted = wanted_runs(baseline, files.wanted().of(uid))
-    figure = figures.route_timeline(figures.RouteTimeline.of(stands.plan, wanted, stands.cache))
-    return {"figures": dg.MetadataValue.md(markdown([figure]))}
+    route = timeline.RouteTimeline.of(stands.plan, wanted, stands.cache)
+    return {"figures": dg.MetadataValue.md(picture(route.title, timeline.svg(route)))}
 
 
 def _metadata(

@@ -128,7 +128,12 @@ def data_uri(image: bytes) -> str:
 
 def markdown(figures: Sequence[Figure]) -> str:
     """Markdown that shows the figures below each other, without any file."""
-    return "\n\n".join(f"![{title_of(figure)}]({data_uri(svg(figure))})" for figure in figures)
+    return "\n\n".join(picture(title_of(figure), svg(figure)) for figure in figures)
+
+
+def picture(title: str, image: bytes) -> str:
+    """Markdown that shows SVG bytes, without any file."""
+    return f"![{title}]({data_uri(image)})"
 
 
 def save(figure: Figure, path: Path) -> Path:

@@ -1,0 +1,178 @@
+"""Nights at scale: how many runs and events they take, and what they leave alone. Counts, never seconds."""
+
+import os
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster import DagsterEventType
+from matplotlib.figure import Figure
+
+from dms_assets import outcomes
+from dms_assets.definitions import build_defs
+from resources import history
+from resources.config import DmsSettings, NightlySettings, Settings
+from resources.launching import partition_tags
+from tests.builders import third_party
+from tests.builders.video import encode, numbered
+from tests.dagster.test_dms_automation import DAY, NIGHT, OTHERS, put, uid, want
+from tests.dagster.ticks import tick_schedule, tick_sensor
+
+BASELINE = "numbers"
+CACHE, SUMMARY = outcomes.cache_key(BASELINE), outcomes.summary_key(BASELINE)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _third_party(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    folder = str(third_party.install(tmp_path_factory.mktemp("site")))
+    sys.path.insert(0, folder)
+    yield
+    sys.path.remove(folder)
+
+
+@pytest.fixture(scope="module")
+def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return encode(numbered(60), tmp_path_factory.mktemp("video") / "numbers.hevc")
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    with dg.instance_for_test(temp_dir=str(tmp_path)) as made:
+        yield made
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    for name in ("caches", "videos"):
+        (tmp_path / name).mkdir()
+    baselines = {
+        OTHERS: {"extractor": "external", "channels": ["c0", "c1", "c2", "c3"]},
+        BASELINE: {"extractor": "numbers", "channels": ["number", "left"], "code_version": "1"},
+    }
+    roots = DmsSettings(
+        cache_root=tmp_path / "caches",
+        video_root=tmp_path / "videos",
+        wanted_spans=tmp_path / "wanted.csv",
+        settle_s=0.0,
+        min_free_gib=0.0,
+        baselines=baselines,
+    )
+    return Settings(output_root=tmp_path / "out", dms=roots, nightly=NightlySettings())
+
+
+def events(instance: dg.DagsterInstance) -> int:
+    """Every event of every run, and the newest of those outside runs."""
+    runs = instance.get_run_records()
+    return sum(len(instance.all_logs(record.dagster_run.run_id)) for record in runs) + history.newest_event(instance)
+
+
+def stored(settings: Settings) -> dict[str, tuple[int, int, int]]:
+    """Inode, size and time of every cache, by route."""
+    folder = settings.dms.cache_root / "cache" / BASELINE
+    found = {path.stem: path.stat() for path in folder.glob("*.npz")}
+    return {name: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in found.items()}
+
+
+def a_night(instance: dg.DagsterInstance, settings: Settings, day: int) -> dict[str, list[dg.RunRequest]]:
+    """Everything that the location does by itself in a night, in the order of its clock; the runs it asked for."""
+    defs, at = build_defs(settings), NIGHT + DAY * day
+    for _ in range(8):  # partitions and events on inputs come in batches
+        tick_sensor(instance, defs, "dms_partition_sync")
+    names = ("dms_reconcile_schedule", f"dms_{BASELINE}_nightly", "dms_reconcile_schedule", "dms_stores_schedule")
+    asked: dict[str, list[dg.RunRequest]] = {name: [] for name in names}
+    for hour, name in enumerate(names):
+        asked[name] += tick_schedule(instance, defs, name, at + hour * DAY / 24)
+    return asked
+
+
+def scattered(
+    instance: dg.DagsterInstance, settings: Settings, video: Path, count: int, missing: list[int], most: int
+) -> None:
+    """`count` routes of which the `missing` ones have no cache: a first night, and a second one."""
+    want(settings, *((number, 0, 2) for number in range(count)))
+    for number in range(count):
+        os.link(video, settings.dms.video_root / f"{uid(number)}.hevc")
+        if number not in missing:
+            put(settings, number, baseline=BASELINE)
+    before = stored(settings)
+    first = a_night(instance, settings, 0)
+
+    requests = first[f"dms_{BASELINE}_nightly"]
+    assert len(requests) <= most
+    gone = {uid(number) for number in missing}
+    touched = [request.tags["dagster/partition"] for request in requests if "dagster/partition" in request.tags]
+    for request in requests:
+        if "dagster/partition" not in request.tags:
+            ends = (request.tags[f"dagster/asset_partition_range_{end}"] for end in ("start", "end"))
+            low, high = (int(end.rpartition("_")[2]) for end in ends)
+            touched += [uid(number) for number in range(low, high + 1)]
+    assert sorted(touched) == sorted(gone), "each missing route in exactly one run, and no other route in any"
+    after = stored(settings)
+    assert set(after) == {uid(number) for number in range(count)}
+    assert {name: after[name] for name in before} == before, "no other file was touched"
+    night_runs = {run.run_id for run in instance.get_runs() if run.job_name == f"dms_{BASELINE}_routes"}
+    assert len(night_runs) == len(requests)
+    told: Counter[str] = Counter()
+    for run_id in night_runs:
+        for kind in (DagsterEventType.ASSET_MATERIALIZATION, DagsterEventType.ASSET_CHECK_EVALUATION):
+            for record in instance.get_records_for_run(run_id, of_type=kind).records:
+                assert record.event_log_entry.dagster_event is not None
+                told[str(record.partition_key or record.event_log_entry.dagster_event.partition)] += 1
+    assert set(told) <= gone | {"None"}
+    assert {told[name] for name in gone} >= {2}
+    assert instance.get_materialized_partitions(CACHE) == {uid(number) for number in range(count)}
+
+    runs, so_far = len(instance.get_runs()), events(instance)
+    assert a_night(instance, settings, 1) == {name: [] for name in first}
+    assert len(instance.get_runs()) == runs
+    assert events(instance) == so_far
+    assert stored(settings) == after
+
+
+def test_scattered_missing_routes_are_all_that_a_night_touches(
+    instance: dg.DagsterInstance, settings: Settings, video: Path
+) -> None:
+    scattered(instance, settings, video, 20, [3, 4, 11], 2)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_of_a_thousand_routes_forty_scattered_ones_take_at_most_45_runs_and_the_second_night_does_nothing(
+    instance: dg.DagsterInstance, settings: Settings, video: Path
+) -> None:
+    missing = sorted(random.Random(6).sample(range(1000), 40))
+    scattered(instance, settings, video, 1000, missing, 45)
+
+
+def test_a_range_run_writes_seven_events_a_route_and_draws_no_figure_with_matplotlib(
+    instance: dg.DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drawn(*_: object, **__: object) -> None:
+        raise AssertionError("a Matplotlib figure costs more than everything else about a route")
+
+    monkeypatch.setattr(Figure, "__init__", drawn)
+    want(settings, *((number, 0, 5) for number in range(12)))
+    for number in range(12):
+        put(settings, number)
+    instance.add_dynamic_partitions("uid", [uid(number) for number in range(12)])
+    job = build_defs(settings).resolve_job_def(f"dms_{OTHERS}_routes")
+    written = []
+    for last in (3, 11):
+        tags = partition_tags(uid(0), uid(last))
+        run = job.execute_in_process(instance=instance, tags=tags)
+        written.append(instance.all_logs(run.run_id))
+        kinds = Counter(entry.dagster_event_type for entry in written[-1])
+        assert kinds[DagsterEventType.ASSET_MATERIALIZATION] == 2 * (last + 1)
+        assert kinds[DagsterEventType.ASSET_CHECK_EVALUATION] == 5 * (last + 1)
+        assert kinds[None] == 5, "a log line for each check's step that Dagster skips, none for a route"
+    planned = 2  # one for each asset of a route, by Dagster, when the run is made
+    assert len(written[1]) - len(written[0]) == (2 + 5 + planned) * 8
+    wanted = dg.AssetRecordsFilter(asset_key=outcomes.cache_key(OTHERS), asset_partitions=[uid(11)])
+    (record,) = instance.fetch_materializations(wanted, limit=1).records
+    assert record.asset_materialization is not None
+    assert "data:image/svg+xml" in str(record.asset_materialization.metadata["figures"].value)
+    assert len(str(record.asset_materialization.metadata)) < 10_000
