@@ -7,16 +7,16 @@ deserves work (`plan`), what has to be judged again (`reconcile`), judging (`out
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import dagster as dg
 from pydantic import TypeAdapter, ValidationError
 
 from dms_assets import outcomes, store_outcomes, sync
 from dms_assets.baselines import Baseline
-from dms_assets.checks import DESCRIPTIONS
 from dms_assets.extraction.video import list_videos
 from dms_assets.files import DmsFiles
+from dms_assets.news import ABSENT, known_answers, news, without_empty_passes
 from dms_assets.partitions import UIDS
 from dms_assets.plan import Policy, State, Work, fingerprint
 from dms_assets.plan import plan as plans
@@ -27,7 +27,6 @@ from resources.belief import Belief, compare
 from resources.config import Settings
 from resources.disk import require_free
 from resources.events import Checked, Happened, Materialised, materialisation, record
-from resources.history import CheckState, Outcome
 from resources.launching import is_running, night_requests
 from resources.watching import Watched
 
@@ -38,7 +37,6 @@ _SAVE_EVERY = 200  # routes between two savings of the ledger
 _NAME = str(UIDS.name)
 _LEDGER = TypeAdapter(Ledger)
 _INPUTS = {key.path[-1]: key for key in (outcomes.DRIVER_VIDEO, outcomes.DRIVER_BOXES, outcomes.ANCHOR_SPANS)}
-_ABSENT = "absent"  # the data version of a route of which nothing is wanted and nothing stored
 
 
 class NoRoutesError(Exception):
@@ -66,10 +64,10 @@ def belief(files: DmsFiles, baseline: Baseline, instance: dg.DagsterInstance) ->
     """
     keys = set(instance.get_dynamic_partitions(_NAME))
     versions = history.data_versions(instance, outcomes.cache_key(baseline.name))
-    recorded = {uid: version for uid, version in versions.items() if uid in keys and version != _ABSENT}
+    recorded = {uid: version for uid, version in versions.items() if uid in keys and version != ABSENT}
     ledger = read_ledger(instance, baseline.name)
     changed = pending(files, baseline, keys, ledger)
-    return compare(recorded, on_disk(files, baseline, keys, ledger, changed))
+    return compare(recorded, *on_disk(files, baseline, keys, ledger, changed))
 
 
 def _believed(files: DmsFiles, baseline: Baseline, instance: dg.DagsterInstance) -> Checked:
@@ -87,7 +85,8 @@ def belief_check(baseline: Baseline) -> dg.AssetChecksDefinition:
     @dg.asset_check(
         asset=store_outcomes.coverage_key(baseline.name),
         name=BELIEF,
-        description="Every cache that Dagster knows is on the disk with the content it knows, and the other way round.",
+        description="Every cache that Dagster knows is on the disk with the content it knows, and the other way round; "
+        "and each of them can be opened.",
     )
     def belief_matches_disk(
         context: dg.AssetCheckExecutionContext, dms_files: dg.ResourceParam[DmsFiles]
@@ -97,64 +96,11 @@ def belief_check(baseline: Baseline) -> dg.AssetChecksDefinition:
     return belief_matches_disk
 
 
-def news(
-    instance: dg.DagsterInstance,
-    happened: Iterable[Happened],
-    version: str | None,
-    states: dict[tuple[str, str | None], CheckState],
-) -> Iterator[Happened]:
-    """What of `happened` Dagster does not know yet.
-
-    A route of which a check says something new is materialised anew as well, so that its page tells how it stands.
-
-    Args:
-        instance: where the earlier answers are.
-        happened: a route's materialisation, if any, and its checks.
-        version: the data version recorded last, None for none.
-        states: the latest row by check name and partition.
-    """
-    made: list[Materialised] = []
-    checks: list[Checked] = []
-    for item in happened:
-        if isinstance(item, Checked):
-            checks.append(item)
-        elif item.data_version != _ABSENT or version in (None, _ABSENT):
-            made.append(item)  # else a recorded cache is gone: no new state to record, but a belief that is wrong
-    told = [item for item in checks if not _is_known(instance, item, version, states)]
-    if made and (told or made[0].data_version != version):
-        yield from made
-        yield from checks
-    else:
-        yield from told
-
-
-def _is_known(
-    instance: dg.DagsterInstance,
-    item: Checked,
-    version: str | None,
-    states: dict[tuple[str, str | None], CheckState],
-) -> bool:
-    """Whether the latest answer of this check is the same, and about what is recorded."""
-    state = states.get((item.check_name, item.partition))
-    passed = Outcome.PASSED if item.passed else Outcome.FAILED
-    if state is None or state.outcome is not passed or not (state.current or version is None):
-        return False
-    (answer,) = history.evaluations(instance, dg.AssetCheckKey(item.asset_key, item.check_name), item.partition)
-    return (answer.description, answer.severity) == (item.description or "", item.severity.value)
-
-
-def _states(instance: dg.DagsterInstance, baseline: Baseline) -> dict[tuple[str, str | None], CheckState]:
-    key = outcomes.cache_key(baseline.name)
-    keys = [
-        *(dg.AssetCheckKey(key, name) for name in DESCRIPTIONS),
-        dg.AssetCheckKey(store_outcomes.coverage_key(baseline.name), BELIEF),
-    ]
-    found = history.check_states(instance, keys)
-    return {(state.check, state.partition): state for state in found}
-
-
 def reconcile(context: dg.OpExecutionContext, files: DmsFiles, baseline: Baseline) -> Iterator[Happened]:
-    """Judge what changed of one baseline and yield what is news; files that can't be opened now are left and logged."""
+    """Judge what changed of one baseline and yield what is news.
+
+    Files that can't be opened now, or may still be being copied, are left. The former fail the check on the belief.
+    """
     instance = context.instance
     ledger = read_ledger(instance, baseline.name)
     keys = instance.get_dynamic_partitions(_NAME)
@@ -162,7 +108,7 @@ def reconcile(context: dg.OpExecutionContext, files: DmsFiles, baseline: Baselin
     todo = pending(files, baseline, keys, ledger)
     key = outcomes.cache_key(baseline.name)
     versions = history.data_versions(instance, key)
-    states = _states(instance, baseline)
+    states = known_answers(instance, baseline, BELIEF)
     left = []
     for number, uid in enumerate(todo, start=1):
         try:
@@ -174,12 +120,14 @@ def reconcile(context: dg.OpExecutionContext, files: DmsFiles, baseline: Baselin
             left.append(f"{uid}: {stands.plan.why}")
             continue
         happened = list(outcomes.route_events(files, baseline, uid, stands))
+        if stands.judged is None:
+            happened = without_empty_passes(happened, states)
         digest = next((item.data_version for item in happened if isinstance(item, Materialised)), "")
         told = list(news(instance, happened, versions.get(uid), states))
         yield from told
         if digest and any(isinstance(item, Materialised) for item in told):
             yield from outcomes.route_summary(files, baseline, uid)
-        ledger.routes[uid] = entry_of(files, baseline, uid, stands, "" if digest == _ABSENT else digest)
+        ledger.routes[uid] = entry_of(files, baseline, uid, stands, "" if digest == ABSENT else digest)
         if number % _SAVE_EVERY == 0:
             context.log.info(f"{baseline.name}: {number} of {len(todo)} routes judged")
             _save(instance, baseline.name, ledger)

@@ -63,16 +63,17 @@ def pending(files: DmsFiles, baseline: Baseline, keys: Collection[str], ledger: 
 
 def on_disk(
     files: DmsFiles, baseline: Baseline, keys: Collection[str], ledger: Ledger, changed: Iterable[str]
-) -> dict[str, str | None]:
-    """The content digest of each stored cache among `keys`; None for one that can't be used or opened.
+) -> tuple[dict[str, str | None], dict[str, str]]:
+    """The content digest of each stored cache among `keys` (None: it can't be used), and why some can't be opened.
 
-    Only the `changed` ones are read; the ledger knows the rest.
+    Only the `changed` ones are read; the ledger knows the rest. One that can't be opened is None as well.
 
     Raises:
         OSError: the root is missing, or the folder can't be read.
     """
     again = set(changed)
     found: dict[str, str | None] = {}
+    inaccessible: dict[str, str] = {}
     for uid in files.caches.listing(baseline.name).files:
         if uid not in keys:
             continue
@@ -81,6 +82,10 @@ def on_disk(
             continue
         try:
             found[uid] = files.caches.digest(baseline.name, uid)
-        except (CacheInvalidError, CacheUnreadableError, OSError):
+        except FileNotFoundError:
+            continue  # it vanished since it was listed
+        except (CacheInvalidError, CacheUnreadableError):
             found[uid] = None
-    return found
+        except OSError as error:
+            found[uid], inaccessible[uid] = None, error.strerror or str(error)
+    return found, inaccessible

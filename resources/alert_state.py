@@ -6,7 +6,8 @@ problems are found (`resources.watching`), worded (`resources.alert_text`) or de
 An incident is one cause on one subject (a route, a store) with everything that follows from it. It is told when it
 opens, again after the repeat window, and once when all of it is over. A problem joins instead of alerting when it
 appears together with the incident, when the incident's root is a cause of everything on its subject (`cause`), or when
-every subject that it is about has an incident already.
+every subject that it is about has an incident already. When the root is over and something that was listed below it
+lasts, the root's end is told, and what lasts becomes an incident of its own: it was no consequence, or needs work too.
 """
 
 from __future__ import annotations
@@ -69,6 +70,14 @@ class Problem:
     about: tuple[str, ...] = ()
 
     @property
+    def leads(self) -> bool:
+        """Whether it can be an incident of its own after its cause is over: it neither sums up others nor is history.
+
+        A failed run whose cause is gone is history: nothing may ever launch it again.
+        """
+        return not self.about and self.kind is not Kind.RUN
+
+    @property
     def name(self) -> str:
         """Asset, partition and check in one line."""
         place = f"{self.asset} [{self.partition}]" if self.partition else self.asset
@@ -93,7 +102,10 @@ class Mute:
 
 @dataclass(slots=True)
 class Incident:
-    """One cause and what follows from it. Times are seconds since 1970; `told` is None until it was told."""
+    """One cause and what follows from it. Times are seconds since 1970; `told` is None until it was told.
+
+    `root_over` is when the root was found to be fine, None while it goes on.
+    """
 
     id: str
     root: Problem
@@ -102,11 +114,17 @@ class Incident:
     members: dict[str, Problem] = field(default_factory=dict)
     over: dict[str, Problem] = field(default_factory=dict)
     told: float | None = None
+    root_over: float | None = None
 
     @property
     def goes_on(self) -> bool:
-        """Whether anything is still wrong; what only tells of other subjects (`about`) does not count by itself."""
-        return any(not problem.about or key == self.root.key for key, problem in self.members.items())
+        """Whether anything is still wrong: the root, or what can lead an incident itself."""
+        return self.root.key in self.members or bool(self.lasting)
+
+    @property
+    def lasting(self) -> list[Problem]:
+        """What is still wrong and can lead an incident of its own."""
+        return [problem for problem in self.members.values() if problem.leads]
 
     @property
     def followers(self) -> list[Problem]:
@@ -114,6 +132,18 @@ class Incident:
         found = {**self.over, **self.members}
         found.pop(self.root.key, None)
         return sorted(found.values(), key=lambda problem: (problem.rank, problem.key))
+
+    def end(self, key: str, now: float) -> None:
+        """Take a member for over."""
+        self.over[key] = self.members.pop(key)
+        self.changed = now
+        if key == self.root.key:
+            self.root_over = now
+
+    def rest(self) -> Incident:
+        """An incident of what lasts when the root is over; not told yet."""
+        root = min(self.lasting, key=lambda item: (item.severity is not Severity.ERROR, item.rank, item.key))
+        return Incident(uuid.uuid4().hex, root, self.opened, self.changed, self.members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +161,15 @@ class Policy:
     """When things are told. Seconds. `settle_s` lets everything that has one cause come in before it is told.
 
     Within `gather_s` of an incident, the same check of the same subject in another family belongs to it: a wanted span
-    that was added fails in every baseline, each of which is judged in a run of its own.
+    that was added fails in every baseline, each of which is judged in a run of its own. For as long, its repair in one
+    of them is not told. Anything else has `linger_s` after the root's end to pass as well.
     """
 
     repeat_s: float = 24 * 3600.0
     settle_s: float = 20.0
     mutes: tuple[Mute, ...] = ()
     gather_s: float = 7200.0
+    linger_s: float = 300.0
 
     def muted(self, problem: Problem, today: datetime.date) -> Mute | None:
         """The mute that covers `problem`, if any."""
@@ -180,8 +212,7 @@ class Incidents:
         holder = {key: incident for incident in self.open.values() for key in (*incident.over, *incident.members)}
         for key in cleared:
             if (incident := holder.get(key)) and key in incident.members:
-                incident.over[key] = incident.members.pop(key)
-                incident.changed = now
+                incident.end(key, now)
         by_subject: dict[str, list[Incident]] = {}
         for incident in self.open.values():
             by_subject.setdefault(incident.root.subject, []).append(incident)
@@ -208,12 +239,12 @@ class Incidents:
                 and not problem.about
                 and (incident.root.about or _before(problem, incident.root))
             ):
-                incident.root = problem
+                incident.root, incident.root_over = problem, None
         lost = set()
         for key in gone:
             if (incident := holder.get(key)) and key in incident.members:
-                incident.over[key] = incident.members.pop(key)
-                lost.add(incident.id)
+                incident.end(key, now)
+                lost.add(key)
         return self._tell(now, today, policy, lost)
 
     def _home(
@@ -244,35 +275,44 @@ class Incidents:
 
     def _tell(self, now: float, today: datetime.date, policy: Policy, lost: set[str]) -> list[Alert]:
         alerts = []
-        for incident in list(self.open.values()):
+        waiting = list(self.open.values())
+        for incident in waiting:
             settled = now - incident.changed >= policy.settle_s or now - incident.opened >= 5 * policy.settle_s
-            news: News | None = None
-            if not incident.goes_on:
-                if incident.told is None:
+            if incident.told is None:
+                if not incident.goes_on:
                     del self.open[incident.id]
-                elif incident.id in lost:
-                    news = News.GONE
-                elif now - incident.changed >= policy.settle_s:
-                    news = News.RECOVERED
-            elif policy.muted(incident.root, today):
-                continue
-            elif incident.told is None:
-                news = News.NEW if settled else None
-            elif now - incident.told >= policy.repeat_s:
-                news = News.STILL
-            if news is None:
-                continue
-            if news in (News.NEW, News.STILL) and incident.root.key not in incident.members:
-                lasting = [item for item in incident.members.values() if not item.about]
-                incident.root = min(lasting, key=lambda item: (item.severity, item.rank, item.key))
-            alerts.append(Alert(news, incident.root, tuple(incident.followers), incident.opened))
-            incident.told = now
-            if news is News.STILL or news is News.NEW:
-                incident.over.clear()
-            else:
+                elif settled and not policy.muted(incident.root, today):
+                    if incident.root.key not in incident.members:
+                        incident.root, incident.root_over = incident.rest().root, None
+                    alerts.append(Alert(News.NEW, incident.root, tuple(incident.followers), incident.opened))
+                    incident.told = now
+                    incident.over.clear()
+            elif incident.root_over is not None or not incident.goes_on:
+                if (news := self._ended(incident, now, policy, lost)) is None:
+                    continue
                 del self.open[incident.id]
+                if incident.goes_on:
+                    rest = incident.rest()
+                    incident.members = {}
+                    self.open[rest.id] = rest
+                    waiting.append(rest)
+                alerts.append(Alert(news, incident.root, tuple(incident.followers), incident.opened))
+            elif now - incident.told >= policy.repeat_s and not policy.muted(incident.root, today):
+                alerts.append(Alert(News.STILL, incident.root, tuple(incident.followers), incident.opened))
+                incident.told = now
+                incident.over.clear()
         order = list(News)
         return sorted(alerts, key=lambda a: (order.index(a.news), a.root.severity, a.root.asset, a.root.key))
+
+    def _ended(self, incident: Incident, now: float, policy: Policy, lost: set[str]) -> News | None:
+        """How the end of an incident that was told is told now; None when it is too early to."""
+        if incident.root.key in lost or (lost & set(incident.over) and not incident.goes_on):
+            return News.GONE
+        if not incident.goes_on:
+            return News.RECOVERED if now - incident.changed >= policy.settle_s else None
+        elsewhere = any(item.check == incident.root.check for item in incident.lasting)
+        since = incident.changed if incident.root_over is None else incident.root_over
+        return News.RECOVERED if now - since >= (policy.gather_s if elsewhere else policy.linger_s) else None
 
 
 def muted_and_not(

@@ -121,7 +121,7 @@ class Mute(_Section):
     asset: str = Field("", description="asset key, such as vin/store_coverage")
     check: str = Field("", description="name of the check")
     partition: str = Field("", description="store or route")
-    until: datetime.date = Field(description="last day of silence, such as 2026-12-31")
+    until: datetime.date = Field(description="the first day on which it is told again")
     reason: str = Field("", description="for those who read the file later")
 
 

@@ -1,5 +1,6 @@
 """Nights at scale: how many runs and events they take, and what they leave alone. Counts, never seconds."""
 
+import json
 import os
 import random
 import sys
@@ -13,9 +14,13 @@ from dagster import DagsterEventType
 from matplotlib.figure import Figure
 
 from dms_assets import outcomes
+from dms_assets.automation import BELIEF, watched
+from dms_assets.baselines import registry
 from dms_assets.definitions import build_defs
 from resources import history
-from resources.config import DmsSettings, NightlySettings, Settings
+from resources.alerting import tick
+from resources.config import AlertSettings, DmsSettings, NightlySettings, Settings
+from resources.files import FileRoot
 from resources.launching import partition_tags
 from tests.builders import third_party
 from tests.builders.video import encode, numbered
@@ -80,7 +85,9 @@ def stored(settings: Settings) -> dict[str, tuple[int, int, int]]:
 def a_night(instance: dg.DagsterInstance, settings: Settings, day: int) -> dict[str, list[dg.RunRequest]]:
     """Everything that the location does by itself in a night, in the order of its clock; the runs it asked for."""
     defs, at = build_defs(settings), NIGHT + DAY * day
-    for _ in range(8):  # partitions and events on inputs come in batches
+    before = None
+    while before != (now := (history.newest_event(instance), len(instance.get_dynamic_partitions("uid")))):
+        before = now  # partitions and events on inputs come in batches
         tick_sensor(instance, defs, "dms_partition_sync")
     names = ("dms_reconcile_schedule", f"dms_{BASELINE}_nightly", "dms_reconcile_schedule", "dms_stores_schedule")
     asked: dict[str, list[dg.RunRequest]] = {name: [] for name in names}
@@ -146,6 +153,80 @@ def test_of_a_thousand_routes_forty_scattered_ones_take_at_most_45_runs_and_the_
 ) -> None:
     missing = sorted(random.Random(6).sample(range(1000), 40))
     scattered(instance, settings, video, 1000, missing, 45)
+
+
+def test_a_file_that_cannot_be_opened_is_left_told_on_its_check_and_in_an_alert_and_so_is_its_return(
+    instance: dg.DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    want(settings, (1, 0, 5), (2, 0, 5))
+    put(settings, 1)
+    refused = put(settings, 2)
+    watching = watched([registry(settings.dms.baselines)[OTHERS]])
+    alerts = AlertSettings(file=tmp_path / "alerts.jsonl", settle_s=0.0, watch_s=1e9)
+    clock = [1e9]
+
+    def told() -> list[str]:
+        """Ticks of the alert sensor, a minute apart; the messages they sent."""
+        for _ in range(2):
+            clock[0] += 60
+            tick(instance, watching, alerts, now=clock[0])
+        lines = alerts.file.read_text().splitlines() if alerts.file.exists() else []
+        return [json.loads(line)["body"] for line in lines]
+
+    open_fd = FileRoot.open_fd
+
+    def guarded(self: FileRoot, path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
+        if os.fspath(path).endswith(refused.name):
+            raise PermissionError(13, "Permission denied", os.fspath(path))
+        return open_fd(self, path, flags)
+
+    def reconcile(day: int) -> int:
+        tick_sensor(instance, build_defs(settings), "dms_partition_sync")
+        return len(tick_schedule(instance, build_defs(settings), "dms_reconcile_schedule", NIGHT + DAY * day))
+
+    data = refused.read_bytes()
+    with monkeypatch.context() as guard:
+        guard.setattr(FileRoot, "open_fd", guarded)
+        assert [reconcile(day) for day in range(3)] == [1, 1, 1], "it is looked at again every time"
+    check = dg.AssetCheckKey(dg.AssetKey(["dms", OTHERS, "coverage"]), BELIEF)
+    (answer,) = history.evaluations(instance, check, None, limit=5)
+    assert not answer.passed
+    assert answer.description.endswith(f"can't be opened and were left as they are: {uid(2)}: Permission denied")
+    assert "read access" in answer.metadata["how_to_fix"]
+    states = history.check_states(instance, [dg.AssetCheckKey(outcomes.cache_key(OTHERS), "cache_valid")])
+    assert [state.partition for state in states] == [uid(1)], "nothing is said of the content of the other"
+    assert refused.read_bytes() == data
+    (message,) = told()
+    assert message.startswith(f"NEW\nERROR  dms/{OTHERS}/coverage {BELIEF}")
+    assert f"{uid(2)}: Permission denied" in message
+
+    assert reconcile(4) == 1
+    assert history.evaluations(instance, check, None)[0].passed
+    assert [one.splitlines()[0] for one in told()] == ["NEW", "RECOVERED"]
+    assert instance.get_materialized_partitions(outcomes.cache_key(OTHERS)) == {uid(1), uid(2)}
+
+
+def test_a_span_wanted_of_a_route_without_a_cache_is_one_answer_and_not_five(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    def answers() -> dict[str, list[tuple[str | None, str]]]:
+        keys = [check for check in watched([registry(settings.dms.baselines)[OTHERS]]).checks if check.name != BELIEF]
+        found: dict[str, list[tuple[str | None, str]]] = {}
+        for state in history.check_states(instance, keys):
+            found.setdefault(state.check, []).append((state.partition, state.outcome.value))
+        return {check: sorted(entries, key=str) for check, entries in found.items()}
+
+    want(settings, (1, 0, 5), (2, 0, 5))
+    a_night(instance, settings, 0)
+    missing = [(uid(number), "FAILED") for number in (1, 2)]
+    assert answers() == {"span_coverage": missing, "routes_covered": [(None, "FAILED")]}
+    file = put(settings, 1)
+    file.write_bytes(file.read_bytes()[:100])
+    a_night(instance, settings, 1)
+    assert answers()["cache_valid"] == [(uid(1), "FAILED")]
+    file.unlink()
+    a_night(instance, settings, 2)
+    assert answers()["cache_valid"] == [(uid(1), "PASSED")], "what failed before has its answer"
 
 
 def test_a_range_run_writes_seven_events_a_route_and_draws_no_figure_with_matplotlib(

@@ -102,6 +102,72 @@ def test_what_follows_later_from_a_cause_is_not_told_again() -> None:
     assert [alert.news for alert in clock.at(400)] == [News.RECOVERED]
 
 
+def test_a_repaired_cause_is_told_although_something_that_followed_from_it_lasts() -> None:
+    clock = Clock()
+    cause, follower = problem("a", cause=True), problem("a", "valid_fraction", 4, severity=Severity.WARN)
+    clock.at(0, cause, follower)
+    assert told(clock.at(20)) == [(News.NEW, cause.name)]
+    assert clock.at(100, cleared=(cause.key,)) == []
+    assert clock.at(399) == [], "what follows from it has time to pass as well"
+    assert told(clock.at(400)) == [(News.NEW, follower.name), (News.RECOVERED, cause.name)]
+    assert [alert.news for alert in clock.at(1400)] == [News.STILL], "from then on it is an item of its own"
+    clock.at(1500, cleared=(follower.key,))
+    assert told(clock.at(1520)) == [(News.RECOVERED, follower.name)]
+    assert clock.incidents.open == {}
+
+
+def test_a_cause_that_fails_again_before_its_end_was_told_has_not_ended() -> None:
+    clock = Clock()
+    cause, follower = problem("a", cause=True), problem("a", "valid_fraction", 4)
+    clock.at(0, cause, follower)
+    clock.at(20)
+    clock.at(100, cleared=(cause.key,))
+    clock.at(200, replace(cause, version=2))
+    assert clock.at(600) == []
+    clock.at(700, cleared=(cause.key, follower.key))
+    assert told(clock.at(720)) == [(News.RECOVERED, cause.name)]
+
+
+def test_what_lasts_after_its_cause_is_silent_while_it_is_muted() -> None:
+    clock = Clock(replace(POLICY, mutes=(Mute(DAY + datetime.timedelta(days=9), check="valid_fraction"),)))
+    cause, follower = problem("a", cause=True), problem("a", "valid_fraction", 4)
+    clock.at(0, cause, follower)
+    clock.at(20)
+    clock.at(100, cleared=(cause.key,))
+    assert told(clock.at(400)) == [(News.RECOVERED, cause.name)]
+    _, muted = muted_and_not(clock.incidents, clock.policy, DAY)
+    assert [incident.root for incident, _ in muted] == [follower]
+
+
+def test_a_repair_in_one_baseline_waits_for_the_same_check_in_the_others_and_then_is_told_all_the_same() -> None:
+    clock = Clock(replace(POLICY, repeat_s=100_000))
+    one, other = problem("a", "span_coverage"), problem("a", "span_coverage", family="dms/other")
+    clock.at(0, one, other)
+    first = clock.at(20)[0].root
+    (second,) = {one, other} - {first}
+    clock.at(100, cleared=(first.key,))
+    assert clock.at(7299) == []
+    assert told(clock.at(7300)) == [(News.NEW, second.name), (News.RECOVERED, first.name)]
+
+
+def test_a_failed_run_below_a_cause_is_over_with_it() -> None:
+    clock = Clock()
+    bad = problem("a", "span_coverage", 2)
+    clock.at(0, bad, problem("a", "", 9, key="run:killed", kind=Kind.RUN))
+    assert told(clock.at(20)) == [(News.NEW, bad.name)]
+    clock.at(100, cleared=(bad.key,))
+    assert told(clock.at(120)) == [(News.RECOVERED, bad.name)]
+    assert clock.incidents.open == {}
+
+
+def test_what_lasts_after_a_retired_cause_becomes_an_item_of_its_own_at_once() -> None:
+    clock = Clock()
+    cause, follower = problem("a", cause=True), problem("a", "valid_fraction", 4)
+    clock.at(0, cause, follower)
+    clock.at(20)
+    assert told(clock.at(200, gone=(cause.key,))) == [(News.NEW, follower.name), (News.GONE, cause.name)]
+
+
 def test_an_independent_failure_on_the_same_route_is_told() -> None:
     clock = Clock()
     clock.at(0, problem("a", "span_coverage", 2))
@@ -202,16 +268,16 @@ def test_incidents_come_back_from_json_as_they_were() -> None:
 def test_every_alert_of_a_problem_is_followed_by_one_recovery_however_things_go(
     ticks: list[list[tuple[str, str, bool]]],
 ) -> None:
-    clock = Clock()
+    clock = Clock(replace(POLICY, linger_s=60))
     state: dict[str, Problem] = {}
     opened: dict[str, int] = {}
 
     def take(alerts: list[Alert]) -> None:
         for alert in alerts:
             change = {News.NEW: 1, News.RECOVERED: -1}.get(alert.news, 0)
-            subject = alert.root.subject
-            opened[subject] = opened.get(subject, 0) + change
-            assert opened[subject] >= 0
+            key = alert.root.key
+            opened[key] = opened.get(key, 0) + change
+            assert opened[key] in (0, 1), "each alert has one recovery, of the same root"
 
     now = 0.0
     for tick in ticks:
@@ -229,6 +295,7 @@ def test_every_alert_of_a_problem_is_followed_by_one_recovery_however_things_go(
         assert {p.key for p in clock.incidents.problems()} >= set(state)
     take(clock.at(now + 100, cleared=tuple(state)))
     take(clock.at(now + 200))
+    take(clock.at(now + 300))
     assert clock.incidents.open == {}
     assert all(count == 0 for count in opened.values())
 

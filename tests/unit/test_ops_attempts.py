@@ -61,6 +61,19 @@ def test_belief_and_disk_are_compared_both_ways() -> None:
         ("unrecorded", 1, ("d",)),
         ("changed", 1, ("c",)),
     ]
+    assert [f.text for f in belief.findings("cache", "root")][:1] == [
+        "1 caches are recorded and no longer on the disk: a"
+    ]
     same = compare({"a": "1"}, {"a": "1"})
     assert same.findings("cache", "root") == []
     assert same.digest != belief.digest
+
+
+def test_what_cannot_be_opened_is_told_with_its_reason_and_is_neither_vanished_nor_changed() -> None:
+    belief = compare({"a": "1"}, {"a": None, "b": None}, {"b": "Input/output error", "a": "Permission denied"})
+    assert (belief.vanished, belief.unrecorded, belief.changed) == ((), (), ())
+    assert belief.partitions == ["a", "b"]
+    (finding,) = belief.findings("cache", "root")
+    assert (finding.code, finding.count) == ("inaccessible", 2)
+    assert finding.text.endswith("left as they are: a: Permission denied, b: Input/output error")
+    assert belief.digest != compare({"a": "1"}, {"a": None}).digest
