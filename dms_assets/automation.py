@@ -27,7 +27,7 @@ from resources.belief import Belief, compare
 from resources.config import Settings
 from resources.disk import require_free
 from resources.events import Checked, Happened, Materialised, materialisation, record
-from resources.launching import is_running, night_requests
+from resources.launching import is_done_or_running, is_running, night_requests
 from resources.watching import Watched
 
 LOCATION = "dms_assets"
@@ -250,24 +250,23 @@ def _reconcile_schedule(
 
 
 def _stores_schedule(settings: Settings, baselines: Sequence[Baseline]) -> dg.ScheduleDefinition:
-    place = "stores/judged"
+    job = "dms_stores"
 
     @dg.schedule(
         name="dms_stores_schedule",
         cron_schedule=settings.nightly.stores_cron,
         execution_timezone=settings.nightly.timezone,
-        job_name="dms_stores",
+        job_name=job,
         default_status=dg.DefaultScheduleStatus.RUNNING,
         description="Coverage, statistics and overview of the cache stores, when any route was judged anew since.",
     )
     def dms_stores_schedule(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         instance = context.instance
         ledgers = [history.read_value(instance, f"ledger/{baseline.name}") or "" for baseline in baselines]
-        judged = hashlib.sha256("\0".join(ledgers).encode()).hexdigest()
-        if judged == history.read_value(instance, place):
+        judged = {"judged": hashlib.sha256("\0".join(ledgers).encode()).hexdigest()[:16]}
+        if is_done_or_running(instance, job, judged):
             return dg.SkipReason("no route was judged anew")
-        history.write_value(instance, place, judged)
-        return dg.RunRequest(run_key=context.scheduled_execution_time.isoformat())
+        return dg.RunRequest(run_key=context.scheduled_execution_time.isoformat(), tags=judged)
 
     return dms_stores_schedule
 

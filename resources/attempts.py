@@ -20,11 +20,15 @@ class Work:
 
 @dataclass(slots=True)
 class Tried:
-    """How often in a row a partition was tried with the same inputs, and the first night on which it needed work."""
+    """How often in a row a partition was tried with the same inputs, and the first night on which it needed work.
+
+    `last` is the last night on which it was tried: a tick that was killed is evaluated again, and counts once.
+    """
 
     fingerprint: str
     since: str
     times: int = 0
+    last: str = ""
 
 
 @dataclass(slots=True)
@@ -46,8 +50,9 @@ class Choice:
 def choose(book: Book, work: Iterable[Work], night: str, most: int, attempts: int) -> Choice:
     """The night's share of `work`: at most `most` partitions, those that have waited longest first.
 
-    Each chosen partition counts as tried once more; one that was tried `attempts` times is left until its fingerprint
-    changes. `night` is the tick's time in a form that sorts (ISO 8601 in UTC). `book` is brought up to date.
+    Each chosen partition counts as tried once more (once a night); one that was tried `attempts` times is left until
+    its fingerprint changes. `night` is the tick's time in a form that sorts (ISO 8601 in UTC). `book` is brought up to
+    date.
     """
     tried: dict[str, Tried] = {}
     for item in work:
@@ -59,8 +64,11 @@ def choose(book: Book, work: Iterable[Work], night: str, most: int, attempts: in
         else:
             tried[item.key] = before
     book.tried = tried
-    given_up = sorted(key for key, item in tried.items() if item.times >= attempts)
-    waiting = sorted((key for key, item in tried.items() if item.times < attempts), key=lambda k: (tried[k].since, k))
+    spent = {key for key, item in tried.items() if item.times >= attempts and item.last != night}
+    given_up = sorted(spent)
+    waiting = sorted(set(tried) - spent, key=lambda key: (tried[key].since, key))
     for key in waiting[:most]:
-        tried[key].times += 1
+        if tried[key].last != night:
+            tried[key].times += 1
+            tried[key].last = night
     return Choice(tuple(sorted(waiting[:most])), tuple(waiting[most:]), tuple(given_up))

@@ -6,6 +6,7 @@ need it.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import dagster as dg
@@ -30,6 +31,12 @@ _BOOK = TypeAdapter(Book)
 def is_running(instance: dg.DagsterInstance, job: str) -> bool:
     """Whether a run of `job` is queued or running."""
     return bool(instance.get_runs(dg.RunsFilter(job_name=job, statuses=_UNDER_WAY), limit=1))
+
+
+def is_done_or_running(instance: dg.DagsterInstance, job: str, tags: Mapping[str, str]) -> bool:
+    """Whether a run of `job` with these tags succeeded, is queued or running; one that failed is none."""
+    statuses = [dg.DagsterRunStatus.SUCCESS, *_UNDER_WAY]
+    return bool(instance.get_runs(dg.RunsFilter(job_name=job, tags=dict(tags), statuses=statuses), limit=1))
 
 
 def under_way(instance: dg.DagsterInstance, job: str, keys: Sequence[str]) -> set[str]:
@@ -92,7 +99,7 @@ def night_requests(
     """
     instance = context.instance
     place = f"night/{name or job}"
-    night = context.scheduled_execution_time.isoformat()
+    night = context.scheduled_execution_time.astimezone(datetime.UTC).isoformat()
     book = read_book(instance, place)
     busy = under_way(instance, job, keys)
     known = set(keys)

@@ -105,6 +105,20 @@ def test_a_single_partition_run_records_the_same(instance: dg.DagsterInstance) -
     assert states(instance) == {"a": "SUCCEEDED", "c": "FAILED"}
 
 
+def test_a_backfill_of_one_run_a_partition_records_the_same(instance: dg.DagsterInstance) -> None:
+    """`BackfillPolicy.multi_run(1)` launches ranges of one partition, which are not tagged as a single one."""
+    for partition in "abcd":
+        ends = {f"dagster/asset_partition_range_{end}": partition for end in ("start", "end")}
+        assert run(instance, "routes", ends).success == (partition in "ad")
+    told = {"a": "SUCCEEDED", "b": "PLANNED", "c": "FAILED", "d": "SUCCEEDED"}
+    assert states(instance) == told
+    assert instance.get_materialized_partitions(CACHE) == {"a", "c", "d"}
+    for partition in "bc":
+        ends = {f"dagster/asset_partition_range_{end}": partition for end in ("start", "end")}
+        assert run(instance, "checks", ends).success
+    assert states(instance) == told | {"b": "SUCCEEDED", None: "FAILED"}
+
+
 def test_a_check_executed_alone_lands_on_its_partitions(instance: dg.DagsterInstance) -> None:
     run(instance, "routes", RANGE)
     assert run(instance, "checks", {"dagster/partition": "c"}).success

@@ -102,8 +102,9 @@ def scattered(
     """`count` routes of which the `missing` ones have no cache: a first night, and a second one."""
     want(settings, *((number, 0, 2) for number in range(count)))
     for number in range(count):
-        os.link(video, settings.dms.video_root / f"{uid(number)}.hevc")
-        if number not in missing:
+        if number in missing:
+            os.link(video, settings.dms.video_root / f"{uid(number)}.hevc")
+        else:
             put(settings, number, baseline=BASELINE)
     before = stored(settings)
     first = a_night(instance, settings, 0)
@@ -227,6 +228,37 @@ def test_a_span_wanted_of_a_route_without_a_cache_is_one_answer_and_not_five(
     file.unlink()
     a_night(instance, settings, 2)
     assert answers()["cache_valid"] == [(uid(1), "PASSED")], "what failed before has its answer"
+
+
+def test_a_schedule_whose_tick_was_killed_asks_for_the_same_runs_when_it_is_evaluated_again(
+    instance: dg.DagsterInstance, settings: Settings, video: Path
+) -> None:
+    once = settings.model_copy(update={"nightly": NightlySettings(attempts=1, max_routes=2)})
+    want(once, *((number, 0, 2) for number in range(3)))
+    for number in range(3):
+        os.link(video, once.dms.video_root / f"{uid(number)}.hevc")
+    defs = build_defs(once)
+    for _ in range(3):
+        tick_sensor(instance, defs, "dms_partition_sync")
+    repository = defs.get_repository_def()
+
+    def asked(name: str) -> list[dg.RunRequest]:
+        """An evaluation after which the daemon is killed: what it asks for is never launched."""
+        context = dg.build_schedule_context(
+            instance,
+            scheduled_execution_time=NIGHT,
+            repository_def=repository,
+            resources=repository.get_top_level_resources(),
+        )
+        return list(repository.get_schedule_def(name).evaluate_tick(context).run_requests or [])
+
+    for name in (f"dms_{BASELINE}_nightly", "dms_reconcile_schedule", "dms_stores_schedule"):
+        killed = asked(name)
+        assert [len(killed), *map(len, (asked(name), asked(name)))] == [1, 1, 1]
+        assert {request.run_key for request in asked(name)} == {request.run_key for request in killed}
+        assert len(tick_schedule(instance, defs, name, NIGHT)) == 1
+    assert asked("dms_stores_schedule") == [], "it succeeded"
+    assert instance.get_materialized_partitions(CACHE) == {uid(0), uid(1)}
 
 
 def test_a_range_run_writes_seven_events_a_route_and_draws_no_figure_with_matplotlib(

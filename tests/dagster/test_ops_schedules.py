@@ -117,4 +117,4 @@ def test_both_of_the_two_hours_that_autumn_calls_two_ask_for_a_run_of_their_own(
                 )
                 requests = repository.get_schedule_def(name).evaluate_tick(context).run_requests or []
                 keys += [request.run_key for request in requests]
-            assert len(set(keys)) == (2 if name in HOURLY else 1), name
+            assert len(set(keys)) == 2, name

@@ -41,6 +41,14 @@ def test_a_partition_that_succeeded_is_forgotten_and_starts_anew() -> None:
     assert [choose(book, work("a"), night, 5, 3).now for night in "4567"] == [("a",)] * 3 + [()]
 
 
+def test_a_night_that_is_evaluated_again_makes_the_same_choice_and_counts_once() -> None:
+    book = Book()
+    for night in ("1", "2", "3"):
+        choices = {choose(book, work("a", "b"), night, 1, 3) for _ in range(3)}  # its tick was killed twice
+        assert [choice.now for choice in choices] == [("a",)]
+    assert choose(book, work("a", "b"), "4", 1, 3).now == ("b",)
+
+
 @given(st.sets(st.integers(0, 60)), st.sets(st.integers(0, 70)), st.one_of(st.none(), st.integers(1, 9)))
 def test_ranges_hold_the_wanted_keys_and_no_other(known: set[int], wanted: set[int], size: int | None) -> None:
     keys = [f"{number:02}" for number in sorted(known)]
