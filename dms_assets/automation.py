@@ -28,6 +28,7 @@ from resources.config import Settings
 from resources.disk import require_free
 from resources.events import Checked, Happened, Materialised, materialisation, record
 from resources.launching import is_done_or_running, is_running, night_requests
+from resources.retention import retention_sensor
 from resources.watching import Watched
 
 LOCATION = "dms_assets"
@@ -334,7 +335,7 @@ def watched(baselines: Sequence[Baseline]) -> Watched:
 def sensors(settings: Settings, baselines: Sequence[Baseline]) -> list[dg.SensorDefinition]:
     """The location's sensors."""
     alerts = alert_sensor(watched(baselines), settings.alerts, settings.nightly.timezone)
-    return [_partition_sync(settings, baselines), alerts]
+    return [_partition_sync(settings, baselines), alerts, retention_sensor(LOCATION, settings.nightly)]
 
 
 def schedules(

@@ -104,6 +104,9 @@ class NightlySettings(_Section):
     max_routes: int = Field(500, ge=1, description="routes per baseline and night; the rest is carried over")
     range_size: int = Field(50, ge=1, description="routes per run")
     attempts: int = Field(3, ge=1, description="nights in a row that a failing route is tried with unchanged inputs")
+    keep_runs_days: float = Field(
+        90.0, gt=0, description="how long runs are kept of which everything was recorded anew since"
+    )
 
     @field_validator("timezone")
     @classmethod

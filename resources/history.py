@@ -175,6 +175,31 @@ def failed_partitions(instance: dg.DagsterInstance, run_id: str, limit: int) -> 
     return dict(list(texts.items())[:limit])
 
 
+def run_materialisations(instance: dg.DagsterInstance, run_id: str) -> set[tuple[dg.AssetKey, str | None]]:
+    """The assets and partitions that a run recorded as materialised."""
+    records = instance.get_records_for_run(run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION).records
+    made = [record.event_log_entry.asset_materialization for record in records]
+    return {(item.asset_key, item.partition) for item in made if item is not None}
+
+
+def run_checks(
+    instance: dg.DagsterInstance, run_id: str
+) -> tuple[set[tuple[dg.AssetCheckKey, str | None]], set[dg.AssetCheckKey]]:
+    """The checks that a run answered, with their partitions, and those that it was to answer."""
+    kinds = {DagsterEventType.ASSET_CHECK_EVALUATION, DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED}
+    answered, planned = set(), set()
+    for record in instance.get_records_for_run(run_id, of_type=kinds).records:
+        event = record.event_log_entry.dagster_event
+        if event is None:
+            continue
+        if event.event_type is DagsterEventType.ASSET_CHECK_EVALUATION:
+            answer = event.asset_check_evaluation_data
+            answered.add((answer.asset_check_key, answer.partition))
+        else:
+            planned.add(event.asset_check_planned_data.asset_check_key)
+    return answered, planned
+
+
 def read_value(instance: dg.DagsterInstance, key: str) -> str | None:
     """A value that `write_value` stored in the instance's own database; None when there is none."""
     return instance.daemon_cursor_storage.get_cursor_values({key}).get(key)

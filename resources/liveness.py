@@ -131,6 +131,12 @@ def _ended(record: dg.RunRecord) -> EndedRun:
     )
 
 
+def location_of(run: dg.DagsterRun) -> str | None:
+    """The code location that a run belongs to; None when nothing says so."""
+    origin = run.remote_job_origin
+    return origin.location_name if origin is not None else run.tags.get(LOCATION_TAG)
+
+
 def ended_runs(instance: dg.DagsterInstance, location: str, after: float, limit: int = 500) -> list[EndedRun]:
     """Runs of `location` that succeeded, or failed for good (no retry is coming), since `after`; oldest first.
 
@@ -144,10 +150,9 @@ def ended_runs(instance: dg.DagsterInstance, location: str, after: float, limit:
     records = instance.get_run_records(filters, limit=limit, order_by="update_timestamp", ascending=True)
     found = []
     for record in records:
-        origin, tags = record.dagster_run.remote_job_origin, record.dagster_run.tags
-        if location != (origin.location_name if origin is not None else tags.get(LOCATION_TAG, location)):
+        if location_of(record.dagster_run) not in (location, None):
             continue
-        if tags.get(WILL_RETRY_TAG) == "true":
+        if record.dagster_run.tags.get(WILL_RETRY_TAG) == "true":
             continue
         found.append(_ended(record))
     return found

@@ -18,6 +18,7 @@ from resources.config import Settings
 from resources.events import Checked, materialisation
 from resources.history import Outcome
 from resources.launching import night_requests, range_requests, under_way
+from resources.retention import retention_sensor
 from resources.watching import Watched
 from vin_assets import outcomes
 from vin_assets.changes import reasons, store_version
@@ -263,7 +264,11 @@ JOBS: list[Job] = [changed_checks, belief_job, retire_job]
 
 def sensors(settings: Settings) -> list[dg.SensorDefinition]:
     """The location's sensors."""
-    return [partition_sync(settings), alert_sensor(watched(), settings.alerts, settings.nightly.timezone)]
+    return [
+        partition_sync(settings),
+        alert_sensor(watched(), settings.alerts, settings.nightly.timezone),
+        retention_sensor(LOCATION, settings.nightly),
+    ]
 
 
 def schedules(settings: Settings) -> list[dg.ScheduleDefinition]:

@@ -194,6 +194,7 @@ def test_alert_sensor_partition_sync_and_nightly_are_on_by_default(settings: Set
     repository = build_defs(settings).get_repository_def()
     assert {s.name for s in repository.sensor_defs if s.default_status is dg.DefaultSensorStatus.RUNNING} == {
         "vin_assets_alerts",
+        "vin_assets_retention",
         "vin_partition_sync",
     }
     assert {s.name for s in repository.schedule_defs if s.default_status is dg.DefaultScheduleStatus.RUNNING} == {
