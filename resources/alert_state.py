@@ -281,9 +281,10 @@ class Incidents:
             if incident.told is None:
                 if not incident.goes_on:
                     del self.open[incident.id]
-                elif settled and not policy.muted(incident.root, today):
-                    if incident.root.key not in incident.members:
-                        incident.root, incident.root_over = incident.rest().root, None
+                    continue
+                if incident.root.key not in incident.members:
+                    incident.root, incident.root_over = incident.rest().root, None
+                if settled and not policy.muted(incident.root, today):
                     alerts.append(Alert(News.NEW, incident.root, tuple(incident.followers), incident.opened))
                     incident.told = now
                     incident.over.clear()
@@ -323,6 +324,8 @@ def muted_and_not(
     for incident in sorted(incidents.open.values(), key=lambda item: (item.opened, item.id)):
         if not incident.goes_on:
             continue
+        if incident.root_over is not None:
+            incident = incident.rest()  # what is over is not listed as failing
         mute = policy.muted(incident.root, today)
         if mute:
             muted.append((incident, mute))

@@ -108,6 +108,7 @@ def scattered(
             put(settings, number, baseline=BASELINE)
     before = stored(settings)
     first = a_night(instance, settings, 0)
+    assert instance.get_dynamic_partitions("uid") == [uid(number) for number in range(count)], "added in order"
 
     requests = first[f"dms_{BASELINE}_nightly"]
     assert len(requests) <= most

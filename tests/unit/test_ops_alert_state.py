@@ -109,6 +109,8 @@ def test_a_repaired_cause_is_told_although_something_that_followed_from_it_lasts
     assert told(clock.at(20)) == [(News.NEW, cause.name)]
     assert clock.at(100, cleared=(cause.key,)) == []
     assert clock.at(399) == [], "what follows from it has time to pass as well"
+    failing, _ = muted_and_not(clock.incidents, POLICY, DAY)
+    assert [incident.root for incident in failing] == [follower], "a digest lists what fails"
     assert told(clock.at(400)) == [(News.NEW, follower.name), (News.RECOVERED, cause.name)]
     assert [alert.news for alert in clock.at(1400)] == [News.STILL], "from then on it is an item of its own"
     clock.at(1500, cleared=(follower.key,))
