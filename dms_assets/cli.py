@@ -29,11 +29,11 @@ from dms_assets.cache_file import opened, read_raw
 from dms_assets.cache_meta import npz_path
 from dms_assets.cache_schema import cache_kind, from_raw, load_any
 from dms_assets.cache_store import CacheStore
-from dms_assets.contract import HZ, CacheInvalidError, CacheUnreadableError, RouteNameError
+from dms_assets.contract import HZ, MAX_SECONDS, CacheInvalidError, CacheUnreadableError, RouteNameError
 from dms_assets.files import DmsFiles
 from dms_assets.routes import check_baseline
 from dms_assets.sweep import sweep
-from dms_assets.wanted import MAX_SECONDS, Wanted, WantedTableError, read_wanted
+from dms_assets.wanted import Wanted, WantedTableError, read_wanted
 from resources.command_line import run_command
 from resources.config import ConfigurationError, load_settings
 from resources.files import FileRoot, PathRefusedError

@@ -11,6 +11,7 @@ HZ: Final = 10
 FPS: Final = 20
 TIME_BASE: Final = "frame/20: t=k/10, frame_idx=2k"
 SPAN_TOL_S: Final = 0.051  # half a tick and a bit
+MAX_SECONDS: Final = 100_000.0  # up to here float32 tells neighbouring ticks apart with certainty
 FRAMES: Final = "route_frames"
 WINDOWS: Final = "route_windows"
 FAIL_CODES: Final = {0: "ok", 1: "no_box", 2: "no_frame", 3: "no_face", 4: "non_finite"}

@@ -30,7 +30,9 @@ def _listed(texts: Sequence[str], total: int) -> str:
     return ", ".join(texts[:5]) + (f" and {total - 5} more" if total > 5 else "")
 
 
-def span_coverage(uid: str, missing: Ticks, beyond: Ticks, *, video: bool, external: bool) -> list[Finding]:
+def span_coverage(
+    uid: str, missing: Ticks, beyond: Ticks, *, video: bool, external: bool, failure: str = ""
+) -> list[Finding]:
     """Findings on wanted ticks that are not stored, or that the video can't give.
 
     Args:
@@ -39,12 +41,15 @@ def span_coverage(uid: str, missing: Ticks, beyond: Ticks, *, video: bool, exter
         beyond: runs of wanted ticks past the video's end.
         video: whether there is a driver video.
         external: whether other programs write this baseline's caches.
+        failure: why their extraction failed just now; the remedy begins with it.
     """
     found = []
     if count := count_ticks(missing):
         gaps = _gaps(missing)
         if external:
             remedy = "let the program that writes this baseline extract these spans, and put its file into the cache"
+        elif video and failure:
+            remedy = f"the extraction failed: {failure}; once that is mended, materialise the route's cache again"
         elif video:
             remedy = "materialise the route's cache: exactly these spans are extracted"
         else:

@@ -129,9 +129,12 @@ def route_cache(files: DmsFiles, baseline: Baseline, uid: str) -> Iterator[Happe
                 rebuild=stands.plan.work is Work.REBUILD,
             )
         except Exception as error:
-            yield from route_events(files, baseline, uid, standing(files, baseline, uid))
-            if isinstance(error, _KNOWN_FAILURES):
-                raise PartitionFailedError(str(error)) from error
+            # No materialisation, whatever blocks are stored: a route whose extraction failed counts as failed.
+            known = isinstance(error, _KNOWN_FAILURES)
+            failure = str(error) if known else f"{type(error).__name__}: {error}"
+            yield from route_checks(baseline, uid, standing(files, baseline, uid), failure).values()
+            if known:
+                raise PartitionFailedError(failure) from error
             raise
         stands = standing(files, baseline, uid)
     yield from route_events(files, baseline, uid, stands, report)
@@ -160,8 +163,11 @@ def route_events(
     yield from route_checks(baseline, uid, stands).values()
 
 
-def route_checks(baseline: Baseline, uid: str, stands: Standing) -> dict[str, Checked]:
-    """Every check of a route's cache, by name. Where no cache is stored, what concerns the file passes."""
+def route_checks(baseline: Baseline, uid: str, stands: Standing, failure: str = "") -> dict[str, Checked]:
+    """Every check of a route's cache, by name. Where no cache is stored, what concerns the file passes.
+
+    `failure` says why an extraction failed just now.
+    """
     plan, cache = stands.plan, stands.cache
     findings = stands.judged.findings if stands.judged else ()
     rows = [finding for finding in findings if finding.code in validation.ROWS_CODES]
@@ -177,7 +183,12 @@ def route_checks(baseline: Baseline, uid: str, stands: Standing) -> dict[str, Ch
         CACHE_VALID: (rest, {}, {}),
         SPAN_COVERAGE: (
             judgement.span_coverage(
-                uid, plan.missing, plan.beyond, video=stands.video is not None, external=baseline.external
+                uid,
+                plan.missing,
+                plan.beyond,
+                video=stands.video is not None,
+                external=baseline.external,
+                failure=failure,
             ),
             {},
             seconds | gaps,

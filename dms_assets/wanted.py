@@ -22,13 +22,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from dms_assets.contract import RouteNameError
+from dms_assets.contract import MAX_SECONDS, RouteNameError
 from dms_assets.routes import canonical_uid
 from dms_assets.spans import Spans, join_neighbours
 from resources.files import FileRoot
 from resources.findings import MAX_SAMPLES, Finding, Severity
 
-MAX_SECONDS: Final = 100_000.0  # up to here float32 tells neighbouring ticks apart with certainty
 MAX_TABLE_BYTES: Final = 1 << 28
 _NOTHING: Final = np.zeros((0, 2), np.float32)
 

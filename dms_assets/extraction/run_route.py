@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from dms_assets.baselines import Baseline
 from dms_assets.cache_schema import RouteCache, WindowCache, code_sha256, make_meta
 from dms_assets.cache_store import CacheStore
-from dms_assets.contract import FRAMES, HZ
+from dms_assets.contract import FRAMES, HZ, MAX_SECONDS
 from dms_assets.extraction.blocks import Block, BoxSource, FrameBlock, WindowBlock
 from dms_assets.extraction.boxes import PoseBoxes, load_boxes
 from dms_assets.extraction.extractor import (
@@ -69,7 +69,7 @@ def run_route(
 
     Raises:
         RouteNameError: `uid` is unsafe.
-        ValueError: a wanted span is not finite.
+        ValueError: a wanted span is not finite, ends before it starts, or lies outside 0 to MAX_SECONDS.
         ExtractorError, WeightsError, BoxesError: the model, its files or the pose cache can't be used.
         VideoMissingError, VideoRefusedError: there is no video, or its frame numbers can't be trusted.
         ProvenanceMismatchError: the stored cache is of another code version or other weights.
@@ -80,6 +80,7 @@ def run_route(
     check_uid(uid)
     if baseline.external:
         raise ExtractorError(f"{baseline.name}: other programs write its caches; there is nothing to run")
+    _check_wanted(uid, wanted_spans)
     wanted = wanted_runs(baseline, wanted_spans)
     stored = _stored(caches, baseline, uid)
     file = _video_file(videos, uid)
@@ -90,6 +91,18 @@ def run_route(
             find_video(videos, uid)  # raises, and says where it looked
         run.extract(cast(VideoFile, file), videos, boxes, work, block_ticks, progress)
     return run.report(runs_of(wanted_spans), work, file, time.perf_counter() - began)
+
+
+def _check_wanted(uid: str, wanted_spans: ArrayLike) -> None:
+    """Refuse spans that no video can hold: each of their ticks would become a row."""
+    spans = np.asarray(wanted_spans, np.float64).reshape(-1, 2)
+    bad = ~((spans[:, 0] >= 0) & (spans[:, 0] <= spans[:, 1]) & (spans[:, 1] <= MAX_SECONDS))
+    if bad.any():
+        start, end = spans[bad][0]
+        raise ValueError(
+            f"{uid}: the wanted span [{start:g}, {end:g}] is not finite, ends before it starts, or lies outside"
+            f" 0 to {MAX_SECONDS:g} s; mend it in the wanted-spans table"
+        )
 
 
 def _stored(caches: CacheStore, baseline: Baseline, uid: str) -> Cache | None:
@@ -114,7 +127,7 @@ def _stored_runs(stored: Cache) -> Ticks:
     """The ticks of the spans; of a frames cache only those that have their row."""
     runs = runs_of(stored.spans)
     if isinstance(stored, WindowCache):
-        return runs
+        return both(runs, np.array([[0, MAX_SECONDS * HZ]], np.int64))  # a span of a strange file may claim an aeon
     return both(runs, runs_of_ticks(np.rint(stored.t.astype(np.float64) * HZ).astype(np.int64)))
 
 

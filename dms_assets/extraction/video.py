@@ -163,7 +163,7 @@ class Video:
             self._source: _Source = ContainerSource(self._stream, form) if form else _RawSource(self._stream)
         except (HevcError, ContainerError) as error:
             self._stream.close()
-            raise VideoRefusedError(f"{file.name}: {error}") from error
+            raise VideoRefusedError(f"{file.name}: {error}; fetch the video again from the recorder") from error
         except BaseException:
             self._stream.close()
             raise

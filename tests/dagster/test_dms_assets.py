@@ -196,3 +196,17 @@ def test_a_sweep_opens_only_what_changed(instance: dg.DagsterInstance, settings:
     before = json.loads(first.read_text())["histograms"]["yaw_deg"]
     store_outcomes.stats(files, baseline, store_outcomes.swept(files, baseline))
     assert json.loads(first.read_text())["histograms"]["yaw_deg"] == before
+
+
+def test_a_scarce_device_is_a_pool_of_its_baselines_routes_and_nothing_is_retried_inside_a_run(
+    settings: Settings,
+) -> None:
+    entry = {"extractor": "flow", "kind": "windows", "code_version": "1", "pool": "gpu"}
+    with_pool = settings.model_copy(
+        update={"dms": settings.dms.model_copy(update={"baselines": {**settings.dms.baselines, "scarce": entry}})}
+    )
+    defs = build_defs(with_pool)
+    for name, pool in (("scarce", "gpu"), ("flow", None)):
+        nodes = [node.definition for node in defs.resolve_job_def(f"dms_{name}_routes").nodes]
+        (op,) = [node for node in nodes if isinstance(node, dg.OpDefinition) and node.name == f"dms_{name}_route"]
+        assert (op.pool, op.retry_policy) == (pool, None)

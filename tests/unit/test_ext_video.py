@@ -291,6 +291,55 @@ def test_after_lost_packets_no_number_of_a_container_is_guessed(
     assert got[COUNT - 1] is None
 
 
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_zeroed_bytes_in_a_container_never_give_a_wrong_frame_and_cost_none_before_them(
+    streams: dict[str, Path], tmp_path: Path, kind: str, suffix: str
+) -> None:
+    unit = max(access_units(streams[kind + ".hevc"])[38:45], key=len)
+    data = bytearray(streams[kind + suffix].read_bytes())
+    begin = data.find(
+        unit[len(unit) // 2 :][:40]
+    )  # the same encoder made both, so that the unit's coded picture is found again
+    assert begin > 0
+    data[begin : begin + 40] = bytes(40)
+    path = tmp_path / f"zeroed{suffix}"
+    path.write_bytes(data)
+    got = delivered(path, list(range(COUNT)))
+    assert_never_wrong(got, list(range(34)))
+    if kind in ("gop30", "closed_b"):
+        assert_never_wrong(got, list(range(60, COUNT)))
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_container_cut_inside_its_first_group_never_gives_a_wrong_frame(
+    streams: dict[str, Path], tmp_path: Path, kind: str, suffix: str
+) -> None:
+    path = remux(streams[kind + suffix], tmp_path / f"head{suffix}", lambda number, _: number >= 7)
+    try:
+        got = delivered(path, list(range(COUNT)))
+    except VideoRefusedError:
+        return
+    assert set(got.values()) == {None}, "which frames were lost in front can't be known"
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_container_cut_at_its_tail_is_refused_or_gives_what_is_whole(
+    streams: dict[str, Path], tmp_path: Path, kind: str, suffix: str
+) -> None:
+    data = streams[kind + suffix].read_bytes()
+    path = tmp_path / f"tail{suffix}"
+    for part in (0.5, 0.9, 0.999):
+        path.write_bytes(data[: int(len(data) * part)])
+        try:
+            got = delivered(path, list(range(COUNT)))
+        except VideoRefusedError:
+            continue
+        assert_never_wrong(got, list(range(30)))
+
+
 def test_other_codecs_are_numbered_by_their_timestamps(tmp_path: Path) -> None:
     path = tmp_path / "avc.mp4"
     with av.open(str(path), "w") as container:
