@@ -298,9 +298,7 @@ def test_zeroed_bytes_in_a_container_never_give_a_wrong_frame_and_cost_none_befo
 ) -> None:
     unit = max(access_units(streams[kind + ".hevc"])[38:45], key=len)
     data = bytearray(streams[kind + suffix].read_bytes())
-    begin = data.find(
-        unit[len(unit) // 2 :][:40]
-    )  # the same encoder made both, so that the unit's coded picture is found again
+    begin = data.find(unit[len(unit) // 2 :][:40])  # one encoder made both, so that the same picture is found
     assert begin > 0
     data[begin : begin + 40] = bytes(40)
     path = tmp_path / f"zeroed{suffix}"
