@@ -16,9 +16,11 @@ from dms_assets import outcomes, store_outcomes
 from dms_assets.baselines import registry
 from dms_assets.cache_schema import RouteCache
 from dms_assets.definitions import build_defs
+from dms_assets.extraction.video import VideoRefusedError
 from dms_assets.files import DmsFiles
 from resources import history
 from resources.config import DmsSettings, Settings
+from resources.events import Checked, Happened, PartitionFailedError
 
 MET, SHORT, FACELESS, NO_VIDEO = (f"00aa11bb22cc33dd_2026-10-0{n}--08-00-00" for n in range(1, 5))
 CHECKS = ("cache_valid", "span_coverage", "rows_fill_spans", "provenance_current", "valid_fraction")
@@ -210,3 +212,29 @@ def test_a_scarce_device_is_a_pool_of_its_baselines_routes_and_nothing_is_retrie
         nodes = [node.definition for node in defs.resolve_job_def(f"dms_{name}_routes").nodes]
         (op,) = [node for node in nodes if isinstance(node, dg.OpDefinition) and node.name == f"dms_{name}_route"]
         assert (op.pool, op.retry_policy) == (pool, None)
+
+
+def test_a_failed_extraction_is_no_materialisation_and_its_finding_says_why(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    want(tmp_path, [(MET, 0.0, 0.5)])
+    files, baseline = DmsFiles(settings), registry({})["flow"]
+    list(outcomes.route_cache(files, baseline, MET))  # a cache is stored
+    want(tmp_path, [(MET, 0.0, 1.5)])
+
+    def refuse(*_: object, **__: object) -> None:
+        raise VideoRefusedError("frames were lost")
+
+    monkeypatch.setattr(outcomes, "run_route", refuse)
+    happened: list[Happened] = []
+
+    def work() -> None:
+        for item in outcomes.route_cache(DmsFiles(settings), baseline, MET):
+            happened.append(item)  # noqa: PERF402  (what comes before the failure counts)
+
+    with pytest.raises(PartitionFailedError, match="frames were lost"):
+        work()
+    assert {type(item) for item in happened} == {Checked}
+    (coverage,) = [item for item in happened if isinstance(item, Checked) and item.check_name == "span_coverage"]
+    assert not coverage.passed
+    assert "the extraction failed: frames were lost" in str(coverage.metadata["how_to_fix"])
