@@ -13,13 +13,18 @@ import pytest
 from dagster import DagsterEventType
 from matplotlib.figure import Figure
 
-from dms_assets import outcomes
+from dms_assets import automation, outcomes, store_outcomes
 from dms_assets.automation import BELIEF, watched
 from dms_assets.baselines import registry
 from dms_assets.definitions import build_defs
+from dms_assets.extraction.video import list_videos
+from dms_assets.files import DmsFiles
+from dms_assets.plan import fingerprint
+from dms_assets.reconcile import Entry, Ledger
 from resources import history
 from resources.alerting import tick
 from resources.config import AlertSettings, DmsSettings, NightlySettings, Settings
+from resources.events import Materialised, report
 from resources.files import FileRoot
 from resources.launching import partition_tags
 from tests.builders import third_party
@@ -28,7 +33,7 @@ from tests.dagster.test_dms_automation import DAY, NIGHT, OTHERS, put, uid, want
 from tests.dagster.ticks import tick_schedule, tick_sensor
 
 BASELINE = "numbers"
-CACHE, SUMMARY = outcomes.cache_key(BASELINE), outcomes.summary_key(BASELINE)
+CACHE, COVERAGE = outcomes.cache_key(BASELINE), store_outcomes.coverage_key(BASELINE)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -96,10 +101,37 @@ def a_night(instance: dg.DagsterInstance, settings: Settings, day: int) -> dict[
     return asked
 
 
+def adopt(instance: dg.DagsterInstance, settings: Settings, routes: list[str], missing: set[str]) -> None:
+    """What earlier nights left behind, without their thousands of events: every route but the `missing` is judged."""
+    files = DmsFiles(settings)
+    instance.add_dynamic_partitions("uid", routes)
+    videos = list_videos(files.videos)
+    for name, baseline in registry(settings.dms.baselines).items():
+        stored = files.caches.listing(name).files
+        judged: dict[str, Entry] = {}
+        for route in routes:
+            if name != BASELINE or route not in missing:
+                found = None if baseline.external or not videos.get(route) else videos[route][0]
+                inputs = fingerprint(baseline, stored.get(route), found, files.wanted().of(route))
+                judged[route] = Entry(inputs, files.caches.digest(name, route) if route in stored else "")
+        automation._save(instance, name, Ledger(judged))
+        made = ((route, entry.digest) for route, entry in judged.items() if entry.digest)
+        report(instance, (Materialised(outcomes.cache_key(name), route, digest) for route, digest in made))
+
+
 def scattered(
-    instance: dg.DagsterInstance, settings: Settings, video: Path, count: int, missing: list[int], most: int
+    instance: dg.DagsterInstance,
+    settings: Settings,
+    video: Path,
+    count: int,
+    missing: list[int],
+    most: int,
+    adopted: bool = False,
 ) -> None:
-    """`count` routes of which the `missing` ones have no cache: a first night, and a second one."""
+    """`count` routes of which the `missing` ones have no cache: a first night, and a second one.
+
+    `adopted`: the other routes were adopted on earlier nights; else the first night does so.
+    """
     want(settings, *((number, 0, 2) for number in range(count)))
     for number in range(count):
         if number in missing:
@@ -107,6 +139,8 @@ def scattered(
         else:
             put(settings, number, baseline=BASELINE)
     before = stored(settings)
+    if adopted:
+        adopt(instance, settings, [uid(number) for number in range(count)], {uid(number) for number in missing})
     first = a_night(instance, settings, 0)
     assert instance.get_dynamic_partitions("uid") == [uid(number) for number in range(count)], "added in order"
 
@@ -136,6 +170,7 @@ def scattered(
     assert instance.get_materialized_partitions(CACHE) == {uid(number) for number in range(count)}
 
     runs, so_far = len(instance.get_runs()), events(instance)
+    assert history.evaluations(instance, dg.AssetCheckKey(COVERAGE, BELIEF), None)[0].passed
     assert a_night(instance, settings, 1) == {name: [] for name in first}
     assert len(instance.get_runs()) == runs
     assert events(instance) == so_far
@@ -154,7 +189,7 @@ def test_of_a_thousand_routes_forty_scattered_ones_take_at_most_45_runs_and_the_
     instance: dg.DagsterInstance, settings: Settings, video: Path
 ) -> None:
     missing = sorted(random.Random(6).sample(range(1000), 40))
-    scattered(instance, settings, video, 1000, missing, 45)
+    scattered(instance, settings, video, 1000, missing, 45, adopted=True)
 
 
 def test_a_file_that_cannot_be_opened_is_left_told_on_its_check_and_in_an_alert_and_so_is_its_return(
