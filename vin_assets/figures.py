@@ -180,6 +180,8 @@ def poses(stats: VinOfflineDatasetStats, previous: VinOfflineDatasetStats | None
         axis.tick_params(labelsize=7.5)
         if span:
             axis.set_xticks(np.linspace(*span, 3))
+        else:
+            axis.locator_params(axis="x", nbins=3)
         labelled = labelled or axis
     grid[0][0].set_ylabel("candidates")
     if labelled is not None:
@@ -289,13 +291,21 @@ def memory(stats: VinOfflineDatasetStats, previous: VinOfflineDatasetStats | Non
     reach = max(largest, *before.values(), *(row.mean_mib for row in rows)) * factor
     for place, row in zip(places, rows, strict=True):
         right = max(row.p95_mib, row.mean_mib, before.get(row.component, 0.0)) * factor
-        axis.text(right + reach * 0.02, place, f"{row.mean_mib * factor:,.3g} {unit}", va="center", fontsize=8.5)
+        axis.text(right + reach * 0.02, place, _size(row.mean_mib), va="center", fontsize=8.5)
     axis.set_xlim(0, reach * 1.16)
     axis.set_yticks(places, [row.component for row in rows])
     axis.set_xlabel(f"{unit} per row")
     axis.grid(axis="x")
     style.legend_above(axis)
     return figure
+
+
+def _size(mib: float) -> str:
+    """A size in the unit that suits it: a block of bytes beside one of megabytes is still readable."""
+    for factor, unit in ((1, "MiB"), (1024, "KiB")):
+        if mib * factor >= 0.1:
+            return f"{mib * factor:,.3g} {unit}"
+    return f"{mib * 2**20:.3g} B"
 
 
 def coverage(stats: VinOfflineCoverageStats, previous: VinOfflineCoverageStats | None = None) -> Figure:

@@ -202,3 +202,7 @@ def test_many_scenes_become_a_distribution_and_the_worst_of_them() -> None:
 def test_neither_tars_nor_rows_is_said() -> None:
     words = [text.get_text() for text in figures.coverage(_coverage(0)).axes[0].texts]
     assert words == ["neither raw tars nor rows were found"]
+
+
+def test_small_and_large_sizes_of_one_figure_are_both_readable() -> None:
+    assert [figures._size(mib) for mib in (3.8, 0.02, 56 / 2**20, 0.0)] == ["3.8 MiB", "20.5 KiB", "56 B", "0 B"]

@@ -10,31 +10,20 @@ so a small spread about a large mean keeps its digits.
 from __future__ import annotations
 
 import math
-import threading
 from dataclasses import dataclass
 from typing import Any
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
 ZERO_BELOW = 1e-6
-# One BLAS call takes at most 10,000 numbers on one thread; more would wake threads that compete with the readers.
-_BLOCK = 9216
-_BLOCKS = 12  # at a time: a working buffer of 880 kB stays in a core's own cache
-_ONES = np.ones(_BLOCK)
+_PIECE = 1 << 17  # numbers at a time: what is made of them on the way stays in a core's own cache
 # Below this share of the sum of squares, the squared deviations are computed about the mean and not by subtraction:
 # above it a subtraction loses three digits of sixteen at most.
 _WELL_SPREAD = 1e-3
 
 Floats = npt.NDArray[np.float64]
-
-
-class _PerThread(threading.local):
-    def __init__(self) -> None:
-        self.buffer = np.empty(_BLOCK * _BLOCKS)
-
-
-_per_thread = _PerThread()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +42,8 @@ class Moments:
         flat = values.reshape(-1)
         total = cls()
         with np.errstate(over="ignore", invalid="ignore"):
-            step = _BLOCK * _BLOCKS
-            for start in range(0, flat.size, step):
-                piece = flat[start : start + step]
-                whole = piece.size // _BLOCK * _BLOCK
-                for part in (piece[:whole].reshape(-1, _BLOCK), piece[whole:].reshape(1, -1)):
-                    if part.size:
-                        total = total.merge(_of_blocks(part))
+            for start in range(0, flat.size, _PIECE):
+                total = total.merge(_of_piece(flat[start : start + _PIECE]))
         return total
 
     @classmethod
@@ -101,35 +85,34 @@ class Moments:
         return self.nonzero / self.count if self.count else None
 
 
-def _of_blocks(values: npt.NDArray[Any]) -> Moments:
-    """The moments of an array of rows, none longer than a block."""
-    rows, length = values.shape
-    work = _per_thread.buffer[: values.size].reshape(rows, length)
-    ones = _ONES[:length]
-    work[:] = values
-    squares = np.vecdot(work, work).tolist()
-    if not math.isfinite(sum(squares)):  # a NaN or an infinity among them, or squares beyond float64
-        return _of_awkward(work.copy())
-    sums = np.vecdot(work, ones).tolist()
-    m2 = [square - total * total / length for square, total in zip(squares, sums, strict=True)]
-    if any(spread < _WELL_SPREAD * square for spread, square in zip(m2, squares, strict=True)):
-        deviations = work - np.array(sums)[:, None] / length
-        m2 = np.vecdot(deviations, deviations).tolist()
+def _of_piece(values: npt.NDArray[Any]) -> Moments:
+    """The moments of a flat array that is not empty.
+
+    OpenCV takes both sums of float32 numbers in float64 in one pass over them; NumPy would widen them first, which
+    alone takes longer.
+    """
+    nonzero = int(np.count_nonzero(values)) if values.dtype.kind in "iub" else None
+    if values.dtype not in (np.float32, np.float64):
+        values = values.astype(np.float64)
+    count = values.size
+    mean, std = _mean_std(values)
+    if not math.isfinite(mean + std):  # a NaN or an infinity among them, or squares beyond float64
+        return _of_awkward(values.astype(np.float64))
+    m2 = std * std * count
+    if std * std < _WELL_SPREAD * (mean * mean + std * std):
+        deviations = values - np.float64(mean)
+        m2 = float(np.vecdot(deviations, deviations))
     low = values.min()
-    if low < 0:
-        np.abs(work, out=work)
-        sizes = np.vecdot(work, ones).tolist()
-    else:
-        sizes = sums
-    if values.dtype.kind in "iub":
-        nonzero = int(np.count_nonzero(values))
-    elif low > ZERO_BELOW:
-        nonzero = values.size
-    else:
-        nonzero = int(np.count_nonzero((work if low < 0 else values) > ZERO_BELOW))
-    mean = sum(sums) / values.size
-    between = sum((total / length - mean) ** 2 for total in sums)
-    return Moments(values.size, mean, sum(m2) + length * between, sum(sizes), nonzero)
+    sizes = np.abs(values) if low < 0 else values
+    size = _mean_std(sizes)[0] if low < 0 else mean
+    if nonzero is None:
+        nonzero = count if low > ZERO_BELOW else int(np.count_nonzero(sizes > ZERO_BELOW))
+    return Moments(count, mean, m2, size * count, nonzero)
+
+
+def _mean_std(values: npt.NDArray[Any]) -> tuple[float, float]:
+    mean, std = cv2.meanStdDev(values)  # not cv2.mean: it may add float32 numbers in float32
+    return float(mean[0, 0]), float(std[0, 0])
 
 
 def _of_awkward(values: Floats) -> Moments:
