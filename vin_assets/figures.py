@@ -181,7 +181,7 @@ def poses(stats: VinOfflineDatasetStats, previous: VinOfflineDatasetStats | None
         if span:
             axis.set_xticks(np.linspace(*span, 3))
         else:
-            axis.locator_params(axis="x", nbins=3)
+            axis.locator_params(axis="x", nbins=2)
         labelled = labelled or axis
     grid[0][0].set_ylabel("candidates")
     if labelled is not None:
