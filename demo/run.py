@@ -21,6 +21,7 @@ from demo.steps import Step, execute
 from dms_assets.definitions import build_defs as dms_defs
 from dms_assets.partitions import UIDS
 from resources import history
+from resources.command_line import heed_interrupts
 from resources.config import PROJECT, Settings, load_settings
 from vin_assets.definitions import build_defs as vin_defs
 from vin_assets.partitions import STORES
@@ -91,6 +92,7 @@ def _checks(console: Console, instance: dg.DagsterInstance, defs: dg.Definitions
 
 def main() -> int:
     """Prepare input, bring both locations up to date, say what came of it."""
+    heed_interrupts()
     began = time.monotonic()
     console = Console()
     home = prepare_home()

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from demo.instance import create_storage, prepare_home
+from resources.command_line import heed_interrupts
 from resources.config import PROJECT
 
 HOST = os.environ.get("VIN_DMS_UI_HOST", "127.0.0.1")
@@ -29,6 +30,7 @@ def _port_is_free() -> bool:
 
 def main() -> int:
     """Run both processes; end both when one ends or on Ctrl-C. The exit code is 1 when one ended by itself."""
+    heed_interrupts()
     home = prepare_home()
     if not _port_is_free():
         print(

@@ -1,4 +1,4 @@
-"""What every command does with its standard output: readers that leave, full disks, encodings that lack characters.
+"""What every command does with its output and with signals: readers that leave, full disks, interrupts.
 
 Belongs here: the frame around a command. Does not belong here: arguments, tables, what a command does.
 """
@@ -10,6 +10,15 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+
+
+def heed_interrupts() -> None:
+    """Take SIGINT as a program in the foreground does.
+
+    A shell starts background commands with SIGINT ignored, and Dagster lets SIGTERM do what SIGINT does. The processes
+    that it starts to follow a step's output would then ignore the SIGTERM that ends them: a minute's wait a step.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def run_command(command: Callable[[], object]) -> None:
