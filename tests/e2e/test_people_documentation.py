@@ -305,17 +305,18 @@ def test_a_rule_and_a_baseline_are_added_by_the_page_alone(tmp_path: Path, name:
     page = ROOT / "docs" / name
     folder = copy_of_the_project(tmp_path)
     here = shell(folder)
-    (change,) = blocks(page, "diff")
-    touched = re.findall(r"^\+\+\+ b/(\S+)$", change.text, re.MULTILINE)
-    prose = page.read_text().split("```diff")[0]
-    assert all(path in prose or "/extractors/" in path for path in touched), "the page names the files that it touches"
-    (folder / "change.diff").write_text(change.text)
-    here.run("git apply -C1 change.diff")
+    prose = re.sub(r"^```diff$.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for change in blocks(page, "diff"):
+        touched = re.findall(r"^\+\+\+ b/(\S+)$", change.text, re.MULTILINE)
+        assert all(path in prose or "/extractors/" in path for path in touched), "the page names the files it touches"
+        (folder / "change.diff").write_text(change.text)
+        here.run("git apply -C1 change.diff")
     for block in blocks(page, "console"):
         for command in block.commands:
             here.run(command)
     if name == "add-a-rule.md":
         assert "`written_utc`" in (folder / "docs" / "dms-rules.md").read_text()
+        assert "`created_at_unclear`" in (folder / "docs" / "vin-rules.md").read_text()
 
 
 @pytest.mark.parametrize("target", ["run", "ui", "test", "soak", "lint", "bench", "health", "report", "docs"])
