@@ -6,6 +6,7 @@ Belongs here: paths of the contract's layout, checksums, making meta and runtime
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dms_assets.contract import TIME_BASE
+from dms_assets.contract import TIME_BASE, CacheInvalidError
 from dms_assets.npz import pack
 from dms_assets.routes import check_baseline, check_uid
 from resources.files import write_atomically
@@ -53,6 +54,18 @@ def code_sha256(files: Iterable[str | os.PathLike[str]]) -> str:
     for file in files:
         digest.update(Path(file).read_bytes())
     return digest.hexdigest()
+
+
+def json_text(value: Mapping[str, Any], code: str) -> str:
+    """`value` as the text that a file holds: sorted, so that the same content gives the same bytes.
+
+    Raises:
+        CacheInvalidError: of this `code`, when it is not JSON.
+    """
+    try:
+        return json.dumps(value, sort_keys=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CacheInvalidError(code, f"is not JSON: {error}") from error
 
 
 def make_meta(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ from dms_assets.cache_meta import (
     cache_dir,
     cache_path,
     code_sha256,
+    json_text,
     make_meta,
     make_runtime,
     savez_atomic,
@@ -79,15 +81,7 @@ __all__ = [
 ]
 
 
-def _json(value: dict[str, Any], code: str) -> str:
-    # Sorted, so that the same content gives the same bytes whatever order it was put together in.
-    try:
-        return json.dumps(value, sort_keys=True)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise CacheInvalidError(code, f"is not JSON: {error}") from error
-
-
-class _Cache:
+class _Cache(ABC):
     """What both kinds share; a subclass is a dataclass with uid, spans, meta and runtime."""
 
     KIND: ClassVar[str]
@@ -96,9 +90,9 @@ class _Cache:
     meta: dict[str, Any]
     runtime: dict[str, Any]
 
+    @abstractmethod
     def arrays(self) -> dict[str, Any]:
         """The members of this cache's file, in their order, with neighbouring spans joined."""
-        raise NotImplementedError
 
     def validate(self) -> Self:
         """This cache, held to the invariants of the contract's tables.
@@ -140,8 +134,8 @@ class _Cache:
 def _texts(cache: _Cache) -> dict[str, Any]:
     return {
         "spans": join_neighbours(cache.spans),
-        "meta": np.array(_json(cache.meta, "meta_json")),
-        "runtime": np.array(_json(cache.runtime, "runtime")),
+        "meta": np.array(json_text(cache.meta, "meta_json")),
+        "runtime": np.array(json_text(cache.runtime, "runtime")),
         "kind": np.array(cache.KIND),
     }
 

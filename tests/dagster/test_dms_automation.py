@@ -2,7 +2,6 @@
 
 import datetime
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from resources.config import DmsSettings, NightlySettings, Settings
 from resources.disk import LowDiskError
 from resources.files import FileRoot
 from resources.history import Outcome
-from tests.builders import third_party
 from tests.builders.dms import frames
 from tests.builders.video import encode, numbered
 from tests.dagster.ticks import tick_schedule, tick_sensor
@@ -37,12 +35,7 @@ def uid(number: int) -> str:
     return f"00aa11bb22cc33dd_{number:05}"
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _third_party(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    folder = str(third_party.install(tmp_path_factory.mktemp("site")))
-    sys.path.insert(0, folder)
-    yield
-    sys.path.remove(folder)
+pytestmark = pytest.mark.usefixtures("third_party_extractors")
 
 
 @pytest.fixture
@@ -51,24 +44,27 @@ def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
         yield made
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+def world(folder: Path, *extractors: str, **nightly: int) -> Settings:
+    """An empty world below `folder`: caches of another program, and a baseline of each of `extractors`."""
     for name in ("caches", "videos"):
-        (tmp_path / name).mkdir()
-    baselines = {
-        OTHERS: {"extractor": "external", "channels": ["c0", "c1", "c2", "c3"]},
-        "numbers": {"extractor": "numbers", "channels": ["number", "left"], "code_version": "1"},
-        "raises": {"extractor": "raises", "channels": ["number", "left"], "code_version": "1"},
-    }
+        (folder / name).mkdir()
+    baselines: dict[str, object] = {OTHERS: {"extractor": "external", "channels": ["c0", "c1", "c2", "c3"]}}
+    for name in extractors:
+        baselines[name] = {"extractor": name, "channels": ["number", "left"], "code_version": "1"}
     roots = DmsSettings(
-        cache_root=tmp_path / "caches",
-        video_root=tmp_path / "videos",
-        wanted_spans=tmp_path / "wanted.csv",
+        cache_root=folder / "caches",
+        video_root=folder / "videos",
+        wanted_spans=folder / "wanted.csv",
         settle_s=0.0,
         min_free_gib=0.0,
         baselines=baselines,
     )
-    return Settings(output_root=tmp_path / "out", dms=roots, nightly=NightlySettings(range_size=50, attempts=3))
+    return Settings(output_root=folder / "out", dms=roots, nightly=NightlySettings(**nightly))
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return world(tmp_path, "numbers", "raises", range_size=50, attempts=3)
 
 
 def want(settings: Settings, *rows: tuple[int, float, float]) -> None:

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,25 +22,19 @@ from dms_assets.plan import fingerprint
 from dms_assets.reconcile import Entry, Ledger
 from resources import history
 from resources.alerting import tick
-from resources.config import AlertSettings, DmsSettings, NightlySettings, Settings
+from resources.config import AlertSettings, NightlySettings, Settings
 from resources.events import Materialised, report
 from resources.files import FileRoot
 from resources.launching import partition_tags
-from tests.builders import third_party
 from tests.builders.video import encode, numbered
-from tests.dagster.test_dms_automation import DAY, NIGHT, OTHERS, put, uid, want
+from tests.dagster.test_dms_automation import DAY, NIGHT, OTHERS, put, uid, want, world
 from tests.dagster.ticks import tick_schedule, tick_sensor
 
 BASELINE = "numbers"
 CACHE, COVERAGE = outcomes.cache_key(BASELINE), store_outcomes.coverage_key(BASELINE)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _third_party(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    folder = str(third_party.install(tmp_path_factory.mktemp("site")))
-    sys.path.insert(0, folder)
-    yield
-    sys.path.remove(folder)
+pytestmark = pytest.mark.usefixtures("third_party_extractors")
 
 
 @pytest.fixture(scope="module")
@@ -57,21 +50,7 @@ def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    for name in ("caches", "videos"):
-        (tmp_path / name).mkdir()
-    baselines = {
-        OTHERS: {"extractor": "external", "channels": ["c0", "c1", "c2", "c3"]},
-        BASELINE: {"extractor": "numbers", "channels": ["number", "left"], "code_version": "1"},
-    }
-    roots = DmsSettings(
-        cache_root=tmp_path / "caches",
-        video_root=tmp_path / "videos",
-        wanted_spans=tmp_path / "wanted.csv",
-        settle_s=0.0,
-        min_free_gib=0.0,
-        baselines=baselines,
-    )
-    return Settings(output_root=tmp_path / "out", dms=roots, nightly=NightlySettings())
+    return world(tmp_path, BASELINE)
 
 
 def events(instance: dg.DagsterInstance) -> int:

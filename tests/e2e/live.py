@@ -22,6 +22,16 @@ ROOT = Path(__file__).parents[2]
 Answer = TypeVar("Answer")
 
 
+NEVER = "0 3 29 2 *"
+
+
+def night(sync_interval_s: int = 5, **crons: str) -> str:
+    """`[nightly]` of a configuration in which only the schedules of `crons` have their hour."""
+    hours = dict.fromkeys(("vin_cron", "dms_cron", "reconcile_cron", "stores_cron"), NEVER) | crons
+    lines = [f'{name} = "{cron}"' for name, cron in hours.items()]
+    return "\n".join(["[nightly]", *lines, f"sync_interval_s = {sync_interval_s}"])
+
+
 def wait_for(ask: Callable[[], Answer | None], what: str, seconds: float = 90.0, every: float = 0.5) -> Answer:
     """The first answer that is not None or False; a failed test, naming `what`, when there is none in time."""
     end = time.monotonic() + seconds

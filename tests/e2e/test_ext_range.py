@@ -12,7 +12,7 @@ from dms_assets.checks import DESCRIPTIONS
 from resources.config import PROJECT
 from tests.builders import third_party
 from tests.builders.video import access_units, encode, numbered
-from tests.e2e.live import Live, live, wait_for
+from tests.e2e.live import NEVER, Live, live, night, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(300)]
 
@@ -20,7 +20,6 @@ ROUTES = [f"00aa11bb22cc33dd_{number:05}" for number in range(1, 21)]
 NO_VIDEO, REFUSED, RAISING = ROUTES[3], ROUTES[9], ROUTES[16]
 BAD = {NO_VIDEO, REFUSED, RAISING}
 GOOD = [uid for uid in ROUTES if uid not in BAD]
-NEVER = "0 3 29 2 *"
 CACHE, SUMMARY = ["dms", "raises", "route_cache"], ["dms", "raises", "route_summary"]
 
 
@@ -49,12 +48,7 @@ video_root = "videos"
 wanted_spans = "wanted.csv"
 settle_s = 0
 block_ticks = 25
-[nightly]
-vin_cron = "{NEVER}"
-dms_cron = "{NEVER}"
-reconcile_cron = "{NEVER}"
-stores_cron = "{NEVER}"
-sync_interval_s = 5
+{night()}
 [alerts]
 digest_cron = "{NEVER}"
 [dms.baselines.raises]

@@ -13,14 +13,13 @@ from resources.config import PROJECT
 from tests.builders import third_party
 from tests.builders.dms import frames
 from tests.builders.video import encode, numbered
-from tests.e2e.live import Live, live, wait_for
+from tests.e2e.live import NEVER, Live, live, night, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(400)]
 
 ROUTES = [f"00aa11bb22cc33dd_{number:05}" for number in range(1, 7)]
 MISSING = [ROUTES[1], ROUTES[2], ROUTES[4]]
 ASSETS = [["dms", "numbers", name] for name in ("route_cache", "route_summary")]
-NEVER = "0 3 29 2 *"
 
 
 def build(world: Path) -> Path:
@@ -43,12 +42,7 @@ cache_root = "caches"
 video_root = "videos"
 wanted_spans = "wanted.csv"
 settle_s = 0
-[nightly]
-vin_cron = "{NEVER}"
-dms_cron = "{NEVER}"
-reconcile_cron = "{NEVER}"
-stores_cron = "{NEVER}"
-sync_interval_s = 2
+{night(2)}
 [alerts]
 digest_cron = "{NEVER}"
 [dms.baselines.numbers]

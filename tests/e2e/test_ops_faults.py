@@ -21,7 +21,7 @@ from tests.builders.dms import frames, windows
 from tests.builders.video import encode, numbered
 from tests.dagster import servers
 from tests.dagster.servers import Webhook, webhook
-from tests.e2e.live import Live, live, wait_for
+from tests.e2e.live import NEVER, Live, live, night, wait_for
 from tests.e2e.test_ui import copy_of_the_project
 
 pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(600)]
@@ -32,7 +32,6 @@ BASELINES = {
     "ext": {"extractor": "external", "channels": ["c0", "c1", "c2", "c3"], "code_version": "1"},
     "raises": {"extractor": "raises", "channels": ["number", "left"], "code_version": "1"},
 }
-NEVER = "0 3 29 2 *"
 
 
 @dataclass
@@ -95,12 +94,7 @@ cache_root = "caches"
 video_root = "videos"
 wanted_spans = "wanted.csv"
 settle_s = 1
-[nightly]
-vin_cron = "{NEVER}"
-dms_cron = "{NEVER}"
-reconcile_cron = "* * * * *"
-stores_cron = "{NEVER}"
-sync_interval_s = 5
+{night(reconcile_cron="* * * * *")}
 [alerts]
 interval_s = 5
 settle_s = 10

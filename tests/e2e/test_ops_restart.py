@@ -13,12 +13,11 @@ from dms_assets.cache_schema import RouteCache
 from resources.config import PROJECT
 from tests.builders import third_party
 from tests.builders.video import encode, numbered
-from tests.e2e.live import Live, live, wait_for
+from tests.e2e.live import NEVER, Live, live, night, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(600)]
 
 ROUTES = [f"00aa11bb22cc33dd_{number:05}" for number in (1, 2)]
-NEVER = "0 3 29 2 *"
 JOB = "dms_slow_routes"
 
 
@@ -59,12 +58,7 @@ video_root = "videos"
 wanted_spans = "wanted.csv"
 settle_s = 0
 block_ticks = 20
-[nightly]
-vin_cron = "{NEVER}"
-dms_cron = "{soon.minute} {soon.hour} * * *"
-reconcile_cron = "{NEVER}"
-stores_cron = "{NEVER}"
-sync_interval_s = 5
+{night(dms_cron=f"{soon.minute} {soon.hour} * * *")}
 [alerts]
 digest_cron = "{NEVER}"
 [dms.baselines.slow]

@@ -154,7 +154,7 @@ def _left(folder: Path) -> list[str]:
     return sorted(name for name in os.listdir(folder / "cache" / "flow") if not name.endswith(".lock"))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk; the next test needs no root")
 def test_a_full_disk_is_a_clear_error_and_leaves_the_old_file(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,18 +18,10 @@ from dms_assets.extraction.video import VideoMissingError, VideoRefusedError, li
 from dms_assets.spans import count_ticks
 from resources import files
 from resources.files import FileRoot, PathRefusedError
-from tests.builders import third_party
 from tests.builders.video import access_units, encode, numbered
 from tests.unit.test_ext_run_route import UID, Place, baseline, same_arrays, ticks
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    folder = str(third_party.install(tmp_path_factory.mktemp("site")))
-    sys.path.insert(0, folder)
-    yield
-    sys.path.remove(folder)
-    sys.modules.pop("numbers_extractors", None)
+pytestmark = pytest.mark.usefixtures("third_party_extractors")
 
 
 @pytest.fixture(scope="module")

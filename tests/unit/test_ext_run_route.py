@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from dms_assets.extraction.run_route import run_route
 from dms_assets.extraction.video import VideoMissingError, VideoRefusedError
 from dms_assets.plan import State, Work, plan
 from resources.files import FileRoot
-from tests.builders import third_party
 from tests.builders.video import access_units, encode, numbered
 
 COUNT = 300
@@ -33,13 +31,7 @@ UID = "route1"
 Spans = list[list[float]]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    folder = str(third_party.install(tmp_path_factory.mktemp("site")))
-    sys.path.insert(0, folder)
-    yield
-    sys.path.remove(folder)
-    sys.modules.pop("numbers_extractors", None)
+pytestmark = pytest.mark.usefixtures("third_party_extractors")
 
 
 @pytest.fixture(scope="module")
