@@ -87,26 +87,36 @@ belief_job = dg.define_asset_job(
 )
 
 
-def _occasions(instance: dg.DagsterInstance, keys: Sequence[str], versions: Mapping[str, str]) -> dict[str, str]:
-    """Stores that have to be checked, each with the occasion: it has no answer about what is on the disk now.
+def _unanswered(
+    instance: dg.DagsterInstance, keys: Sequence[str], versions: Mapping[str, str]
+) -> dict[str, tuple[list[dg.AssetCheckKey], str]]:
+    """Stores with the checks that have no answer about what is on the disk now, and the occasion to ask them.
 
-    An occasion is requested once. A check that raised is tried once more, and again when the store changes.
+    Each check is judged by what its own answer was about: a store may be replaced between the checks of one run, and
+    a run that was requested before there were statistics answers nothing about them. An occasion is requested once. A
+    check that raised is tried once more, and again when the store changes.
     """
-    answers = {state.partition: state for state in history.check_states(instance, [_READABLE])}
     recorded = history.data_versions(instance, outcomes.OFFLINE_STORE)
-    found: dict[str, str] = {}
+    computed = history.latest_materialisations(instance, outcomes.STORE_STATS)
+    rows = history.check_states(instance, [_READABLE, _INTEGRITY, _GENERATION])
+    states = {(state.check, state.partition): state for state in rows}
+    found: dict[str, tuple[list[dg.AssetCheckKey], str]] = {}
     for store in keys:
         if store not in recorded:
             continue  # its materialisation is on its way
-        state = answers.get(store)
-        if state is None:
-            found[store] = versions[store]
-        elif state.outcome is Outcome.PLANNED:
-            found[store] = f"{versions[store]}/again"
-        else:
-            answer = history.evaluations(instance, _READABLE, store)[0]
-            if not state.current or answer.metadata.get("store_version") != versions[store]:
-                found[store] = f"{versions[store]}/{state.storage_id}"
+        occasions: dict[dg.AssetCheckKey, str] = {}
+        for check in [_READABLE, _INTEGRITY] + ([_GENERATION] if store in computed else []):
+            state = states.get((check.name, store))
+            if state is None:
+                occasions[check] = "first"
+            elif state.outcome is Outcome.PLANNED:
+                occasions[check] = "again"
+            else:
+                answer = history.evaluations(instance, check, store)[0]
+                if not state.current or answer.metadata.get(outcomes.STORE_VERSION) != versions[store]:
+                    occasions[check] = str(state.storage_id)
+        if occasions:
+            found[store] = list(occasions), "/".join([versions[store], *occasions.values()])
     return found
 
 
@@ -158,15 +168,12 @@ def partition_sync(settings: Settings) -> dg.SensorDefinition:
 def _check_requests(
     instance: dg.DagsterInstance, keys: Sequence[str], versions: Mapping[str, str], unsettled: set[str]
 ) -> list[dg.RunRequest]:
-    """Requests of checks for stores whose answers are out of date; the statistics' too where there are any."""
+    """Requests of the checks whose answers are out of date; the statistics' too where there are any."""
     busy = under_way(instance, changed_checks.name, keys)
-    computed = history.latest_materialisations(instance, outcomes.STORE_STATS)
     requests = []
-    for store, occasion in _occasions(instance, keys, versions).items():
-        if store in busy or store in unsettled:
-            continue
-        checks = [_READABLE, _INTEGRITY] + ([_GENERATION] if store in computed else [])
-        requests += range_requests(changed_checks.name, keys, {store}, 1, occasion, checks=checks)
+    for store, (checks, occasion) in _unanswered(instance, keys, versions).items():
+        if store not in busy and store not in unsettled:
+            requests += range_requests(changed_checks.name, keys, {store}, 1, occasion, checks=checks)
     return requests
 
 

@@ -14,14 +14,21 @@ from vin_assets.vin_store.diagnostics import capture_vin_offline_dataset_stats_r
 from vin_assets.vin_store.raw_paths import find_tars
 from vin_assets.vin_store.store import StoreUnreadableError, VinStoreError, open_store
 
+_UNREADABLE = "unreadable-"
+
 
 def store_version(files: VinFiles, store: str) -> str:
     """The digest of a store's generation; for an unreadable store one of the reason, so that its repair is news."""
     try:
         request = capture_vin_offline_dataset_stats_request(files.store(store), max_samples=files.vin.max_samples)
     except (VinStoreError, StoreNameError) as error:
-        return f"unreadable-{hashlib.sha256(str(error).encode()).hexdigest()[:16]}"
+        return f"{_UNREADABLE}{hashlib.sha256(str(error).encode()).hexdigest()[:16]}"
     return request.digest()
+
+
+def is_readable(version: str) -> bool:
+    """Whether a `store_version` is that of a store that could be read."""
+    return not version.startswith(_UNREADABLE)
 
 
 def raw_version(files: VinFiles, store: str) -> str:

@@ -6,7 +6,7 @@ Belongs here: the order of domain calls, and which number is shown. Does not bel
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import dagster as dg
@@ -18,7 +18,7 @@ from resources.findings import Finding, Severity
 from resources.metadata import table
 from resources.results import plain
 from vin_assets import figures
-from vin_assets.changes import raw_version, store_version
+from vin_assets.changes import is_readable, raw_version, store_version
 from vin_assets.files import StoreNameError, VinFiles
 from vin_assets.published import frame, load_coverage, stats_document, stats_tables
 from vin_assets.vin_store import integrity, judgement
@@ -45,6 +45,8 @@ GENERATION_CURRENT = "generation_current"
 DRIFT = "drift"
 RAW_COVERAGE = "raw_coverage"
 TARS_READABLE = "tars_readable"
+
+STORE_VERSION = "store_version"  # metadata of a check on the store as it is: what the store was when it was asked
 
 
 def _opened(files: VinFiles, store: str) -> VinOfflineStoreConfig:
@@ -143,21 +145,14 @@ def _drift(
 
 
 def generation_current(files: VinFiles, store: str, document: Mapping[str, Any]) -> Checked:
-    """The check whether published statistics are of what the store is now.
-
-    Raises:
-        PartitionFailedError: the store is unreadable or gone.
-    """
-    try:
-        request = capture_vin_offline_dataset_stats_request(_opened(files, store), max_samples=files.vin.max_samples)
-    except VinStoreError as error:
-        raise PartitionFailedError(str(error)) from error
-    return _generation(store, document["request_digest"], request.digest())
+    """The check whether published statistics are of what the store is now; those of an unreadable store are not."""
+    return _generation(store, document["request_digest"], store_version(files, store))
 
 
 def _generation(store: str, computed: str, now: str) -> Checked:
-    found = judgement.generation_current(computed, now)
-    return Checked.of_findings(STORE_STATS, GENERATION_CURRENT, store, found, None, {"computed": computed, "now": now})
+    found = judgement.generation_current(computed, now if is_readable(now) else None)
+    told = {"computed": computed, STORE_VERSION: now}
+    return Checked.of_findings(STORE_STATS, GENERATION_CURRENT, store, found, None, told)
 
 
 def store_coverage(files: VinFiles, store: str) -> Iterator[Happened]:
@@ -213,13 +208,8 @@ def tars_readable(_files: VinFiles, store: str, document: Mapping[str, Any]) -> 
 
 
 def store_readable(files: VinFiles, store: str) -> Checked:
-    """The check whether a store can be used at all; reads metadata only. `store_version` says what it was about."""
-    try:
-        found = integrity.check_readable(files.store(store))
-    except StoreNameError as error:
-        found = [_missing(error)]
-    shown = {"store_version": store_version(files, store)}
-    return Checked.of_findings(OFFLINE_STORE, STORE_READABLE, store, found, None, shown)
+    """The check whether a store can be used at all; reads metadata only."""
+    return _on_store(files, store, STORE_READABLE, integrity.check_readable)
 
 
 def store_integrity(files: VinFiles, store: str) -> Checked:
@@ -227,11 +217,18 @@ def store_integrity(files: VinFiles, store: str) -> Checked:
 
     An unreadable store is `store_readable`'s finding; here it counts as not whole, with the same reason.
     """
+    return _on_store(files, store, STORE_INTEGRITY, integrity.check_store)
+
+
+def _on_store(
+    files: VinFiles, store: str, check: str, judge: Callable[[VinOfflineStoreConfig], list[Finding]]
+) -> Checked:
+    told = {STORE_VERSION: store_version(files, store)}  # before: a store replaced meanwhile is asked about again
     try:
-        found = integrity.check_store(files.store(store))
+        found = judge(files.store(store))
     except StoreNameError as error:
         found = [_missing(error)]
-    return Checked.of_findings(OFFLINE_STORE, STORE_INTEGRITY, store, found)
+    return Checked.of_findings(OFFLINE_STORE, check, store, found, None, told)
 
 
 def _missing(error: StoreNameError) -> Finding:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from resources.events import Materialised
-from vin_assets.changes import store_version
+from vin_assets.changes import is_readable, store_version
 from vin_assets.files import VinFiles
 from vin_assets.outcomes import OFFLINE_STORE
 
@@ -22,7 +22,7 @@ def changed_stores(files: VinFiles, known: Mapping[str, str]) -> list[Materialis
         if known.get(store) != version:
             told = {
                 "path": config.store_dir,
-                "status": "unreadable" if version.startswith("unreadable") else "readable",
+                "status": "readable" if is_readable(version) else "unreadable",
             }
             found.append(Materialised(OFFLINE_STORE, store, version, told))
     return found

@@ -128,12 +128,12 @@ def _exists(name: str) -> bool:
 
 @dataclass
 class Webhook:
-    """What a local web server was sent; while `down`, it answers 503 and keeps nothing."""
+    """What a local web server was sent; while `down`, it answers 503 and keeps the titles alone."""
 
     port: int
     down: bool = False
     received: list[dict[str, Any]] = field(default_factory=list)
-    refused: int = 0
+    refused: list[str] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -150,7 +150,7 @@ def webhook() -> Iterator[Webhook]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if state.down:
-                state.refused += 1
+                state.refused.append(json.loads(body)["title"])
                 self.send_response(503)
             else:
                 state.received.append(json.loads(body))

@@ -13,11 +13,18 @@ from dagster._utils.schedules import schedule_execution_time_iterator
 from demo.prepare import unpack
 from resources import history
 from resources.config import NightlySettings, Settings, VinSettings
+from resources.events import report
+from resources.findings import Finding
 from resources.history import Outcome
-from tests.dagster.ticks import tick_schedule, tick_sensor
+from resources.launching import range_requests
+from tests.dagster.ticks import run_requested, tick_schedule, tick_sensor
 from vin_assets import outcomes
 from vin_assets.automation import NoStoresError
 from vin_assets.definitions import build_defs
+from vin_assets.files import VinFiles
+from vin_assets.sync import changed_stores
+from vin_assets.vin_store import integrity
+from vin_assets.vin_store.store import VinOfflineStoreConfig
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "vin"
 STORES = ["tiny_v11", "tiny_v7", "tiny_v8"]
@@ -132,6 +139,65 @@ def test_a_swapped_store_is_recorded_checked_and_computed_the_next_night_alone(
     (request,) = tick_schedule(instance, build_defs(settings), "vin_nightly", NIGHT + datetime.timedelta(days=2))
     assert request.tags["dagster/partition"] == "tiny_v8"
     assert answers(instance, outcomes.STORE_STATS, outcomes.GENERATION_CURRENT)["tiny_v8"] is Outcome.PASSED
+
+
+def swap(store: Path, other: Path) -> None:
+    shutil.copytree(other, store.parent / ".new")
+    store.rename(store.parent.parent / f"old_{store.stat().st_ino}")
+    (store.parent / ".new").rename(store)
+
+
+def test_statistics_are_asked_about_although_a_run_without_them_saw_the_new_store_first(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    launched: set[str] = set()
+    settle(instance, settings, launched)
+    tick_schedule(instance, build_defs(settings), "vin_nightly", NIGHT)
+    root, defs = settings.vin.store_roots[0], build_defs(settings)
+    swap(root / "tiny_v8", root / "tiny_v7")
+    report(instance, changed_stores(VinFiles(settings), history.data_versions(instance, outcomes.OFFLINE_STORE)))
+    late = [dg.AssetCheckKey(outcomes.OFFLINE_STORE, name) for name in ("store_readable", "store_integrity")]
+    (request,) = range_requests("vin_changed_store_checks", STORES, {"tiny_v8"}, 1, "late", checks=late)
+    run_requested(instance, defs, request, "")
+    assert answers(instance, outcomes.STORE_STATS, outcomes.GENERATION_CURRENT)["tiny_v8"] is Outcome.PASSED
+    assert settle(instance, settings, launched) == 1
+    assert answers(instance, outcomes.STORE_STATS, outcomes.GENERATION_CURRENT)["tiny_v8"] is Outcome.FAILED
+
+
+def test_a_store_replaced_while_it_is_checked_is_checked_again(
+    instance: dg.DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, check_store = settings.vin.store_roots[0], integrity.check_store
+    swaps = iter([None])
+
+    def meanwhile(config: VinOfflineStoreConfig) -> list[Finding]:
+        if config.store_dir.name == "tiny_v8":
+            for _ in swaps:
+                swap(root / "tiny_v8", root / "tiny_v7")
+        return check_store(config)
+
+    monkeypatch.setattr(integrity, "check_store", meanwhile)
+    settle(instance, settings, set())
+    now = history.data_versions(instance, outcomes.OFFLINE_STORE)["tiny_v8"]
+    key = dg.AssetCheckKey(outcomes.OFFLINE_STORE, outcomes.STORE_INTEGRITY)
+    versions = [answer.metadata["store_version"] for answer in history.evaluations(instance, key, "tiny_v8", 3)]
+    assert (versions[0], versions[1] == now, len(versions)) == (now, False, 2)
+
+
+def test_statistics_of_a_store_that_is_gone_are_not_current_and_nothing_raises(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    launched: set[str] = set()
+    settle(instance, settings, launched)
+    tick_schedule(instance, build_defs(settings), "vin_nightly", NIGHT)
+    settings.vin.store_roots[0].joinpath("tiny_v8").rename(settings.vin.store_roots[0].parent / "away")
+    assert settle(instance, settings, launched) == 2  # its checks, and belief_matches_disk
+    current = answers(instance, outcomes.STORE_STATS, outcomes.GENERATION_CURRENT)
+    assert current == dict.fromkeys(STORES, Outcome.PASSED) | {"tiny_v8": Outcome.FAILED}
+    (told,) = history.evaluations(
+        instance, dg.AssetCheckKey(outcomes.STORE_STATS, outcomes.GENERATION_CURRENT), "tiny_v8"
+    )
+    assert "the store can't be read now" in told.description
 
 
 def test_a_store_that_can_never_be_computed_is_tried_as_often_as_configured(

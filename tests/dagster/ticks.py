@@ -8,7 +8,7 @@ import dagster as dg
 from dagster import AssetMaterialization
 
 
-def _run(instance: dg.DagsterInstance, defs: dg.Definitions, request: dg.RunRequest, job: str) -> bool:
+def run_requested(instance: dg.DagsterInstance, defs: dg.Definitions, request: dg.RunRequest, job: str) -> bool:
     definition = defs.resolve_job_def(request.job_name or job)
     if request.asset_selection is not None or request.asset_check_keys is not None:
         definition = definition.get_subset(
@@ -41,7 +41,7 @@ def tick_sensor(
     requests = [item for item in data.run_requests or () if item.run_key not in launched]
     for request in requests:
         launched.add(str(request.run_key))
-        _run(instance, defs, request, "")
+        run_requested(instance, defs, request, "")
     return requests
 
 
@@ -56,5 +56,5 @@ def tick_schedule(
     )
     requests = schedule.evaluate_tick(context).run_requests or []
     for request in requests:
-        _run(instance, defs, request, schedule.job_name)
+        run_requested(instance, defs, request, schedule.job_name)
     return requests

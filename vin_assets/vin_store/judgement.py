@@ -61,16 +61,21 @@ def labels_usable(
     return found
 
 
-def generation_current(computed: str, now: str) -> list[Finding]:
-    """A finding when the statistics were taken of another generation (request digests) than the store has now."""
+def generation_current(computed: str, now: str | None) -> list[Finding]:
+    """A finding when the statistics were taken of another generation than the store has now.
+
+    Both are request digests; `now` is None for a store that can't be read, whose reason is `store_readable`'s to tell.
+    """
     if computed == now:
         return []
+    state = "can't be read" if now is None else f"is {now[:12]}"
+    remedy = "materialise vin/store_stats for this store"
     return [
         Finding(
             "generation_changed",
             Severity.WARN,
             "the store directory",
-            f"the statistics are of generation {computed[:12]}, the store is {now[:12]} now",
-            "materialise vin/store_stats for this store",
+            f"the statistics are of generation {computed[:12]}, the store {state} now",
+            remedy if now else f"see store_readable, then {remedy}",
         )
     ]
