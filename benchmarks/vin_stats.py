@@ -30,7 +30,8 @@ import zstandard
 from vin_assets.vin_store.diagnostics import NumericSummary, collect_vin_offline_dataset_stats
 from vin_assets.vin_store.format import COMPONENTS
 from vin_assets.vin_store.moments import Moments
-from vin_assets.vin_store.poses import relative_poses
+from vin_assets.vin_store.rows import RowLabels
+from vin_assets.vin_store.series import Series, series_of
 from vin_assets.vin_store.store import VinOfflineStoreConfig
 
 ROWS_PER_SHARD = 32
@@ -148,9 +149,9 @@ def arrays(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def row_by_row(folder: Path) -> None:
-    """Every row of every array through zarr-python, with the reductions that the project makes."""
+    """Every row of every array through zarr-python, with the project's own reductions."""
     moments: dict[str, Moments] = {}
-    labels: list[float] = []
+    series = Series()
     for shard in sorted((folder / "shards").iterdir()):
         group: Any = zarr.open_group(shard, mode="r")
         found = {name: group[name] for name in (*(f"backbone/{field}" for field in FIELDS), *LABELS)}
@@ -160,11 +161,21 @@ def row_by_row(folder: Path) -> None:
                 moments[field] = moments.get(field, Moments()).merge(Moments.of(values))
             held = {name: np.asarray(found[name][row]) for name in LABELS}
             count = int(held["oracle/candidate_count"])
-            for name in ("rri", *COMPONENTS, "candidate_indices"):
-                labels += held[f"oracle/{name}"][:count].tolist()
-            relative_poses(held["oracle/candidate_poses_world_cam"][:count], held["vin/reference_pose_world_rig"])
-            labels += held["vin/lengths"].tolist()
-    NumericSummary.of(labels)
+            labels = RowLabels(
+                count,
+                held["oracle/rri"][:count],
+                {name: held[f"oracle/{name}"][:count] for name in COMPONENTS},
+                held["oracle/candidate_indices"][:count],
+                held["oracle/candidate_poses_world_cam"][:count],
+                held["vin/reference_pose_world_rig"],
+                held["vin/lengths"],
+            )
+            (added,) = series_of([labels])
+            series.add(f"{shard.name}/{row}", added)
+            NumericSummary.of(added.rri)
+            NumericSummary.of(added.points)
+    for numbers in (series.counts, series.rri, series.points, *series.components.values(), *series.poses.values()):
+        NumericSummary.of(numbers)
 
 
 def whole_shards(folder: Path) -> None:

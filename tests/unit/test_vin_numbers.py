@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -74,6 +74,17 @@ def test_moments_merge_in_any_order(parts: list[Floats], random: Any) -> None:
 def test_moments_of_whole_fields_match_numpy(dtype: str, size: int) -> None:
     rng = np.random.default_rng(size)
     values = (rng.normal(0.3, 2.0, size) * (rng.random(size) < 0.7)).astype(dtype)
+    assert_moments(Moments.of(values), values.astype(np.float64))
+
+
+integers = st.sampled_from(["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
+
+
+@given(integers.flatmap(lambda name: hnp.arrays(name, st.integers(1, 40))))
+@example(np.array([-(2**31), 1], np.int32))
+@example(np.array([2**31 - 1, 2**31], np.uint32))
+@example(np.array([2**63, 0], np.uint64))
+def test_moments_of_integers_of_every_width_keep_their_extremes(values: npt.NDArray[Any]) -> None:
     assert_moments(Moments.of(values), values.astype(np.float64))
 
 

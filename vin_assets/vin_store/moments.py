@@ -22,6 +22,7 @@ _PIECE = 1 << 17  # numbers at a time: what is made of them on the way stays in 
 # Below this share of the sum of squares, the squared deviations are computed about the mean and not by subtraction:
 # above it a subtraction loses three digits of sixteen at most.
 _WELL_SPREAD = 1e-3
+_INT32 = np.iinfo(np.int32)
 
 Floats = npt.NDArray[np.float64]
 
@@ -88,11 +89,14 @@ class Moments:
 def _of_piece(values: npt.NDArray[Any]) -> Moments:
     """The moments of a flat array that is not empty.
 
-    OpenCV takes both sums of float32 numbers in float64 in one pass over them; NumPy would widen them first, which
+    OpenCV takes both sums of narrow numbers in float64 in one pass over them; NumPy would widen them first, which
     alone takes longer.
     """
-    nonzero = int(np.count_nonzero(values)) if values.dtype.kind in "iub" else None
-    if values.dtype not in (np.float32, np.float64):
+    nonzero = None
+    if values.dtype.kind in "iub":
+        values = _narrowed(values)
+        nonzero = int(np.count_nonzero(values))
+    elif values.dtype not in (np.float32, np.float64):
         values = values.astype(np.float64)
     count = values.size
     mean, std = _mean_std(values)
@@ -108,6 +112,13 @@ def _of_piece(values: npt.NDArray[Any]) -> Moments:
     if nonzero is None:
         nonzero = count if low > ZERO_BELOW else int(np.count_nonzero(sizes > ZERO_BELOW))
     return Moments(count, mean, m2, size * count, nonzero)
+
+
+def _narrowed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Integers as int32, which OpenCV adds in float64 too; as float64 where one of them is beyond it."""
+    if int(values.min()) > _INT32.min and int(values.max()) <= _INT32.max:
+        return values.astype(np.int32)
+    return values.astype(np.float64)
 
 
 def _mean_std(values: npt.NDArray[Any]) -> tuple[float, float]:

@@ -24,7 +24,7 @@ class NumericSummary:
     @classmethod
     def of(cls, values: Iterable[float]) -> NumericSummary:
         """The summary of `values`, of which only the finite ones count."""
-        array = np.asarray(values if isinstance(values, np.ndarray) else list(values), np.float64).ravel()
+        array = np.asarray(values if isinstance(values, (np.ndarray, list)) else list(values), np.float64).ravel()
         array = array[np.isfinite(array)]
         if not array.size:
             return cls(0, None, None, None)
