@@ -210,6 +210,11 @@ def test_the_readme_leads_from_nothing_to_a_failing_check_and_its_fix(ran: Path,
     assert "6.1 s of the wanted spans" not in Path(said["make report"].strip()).read_text()
 
 
+def seen(page: Page, text: str) -> Locator:
+    """The first place that shows `text`; Dagster keeps a hidden copy of a name that it shortens."""
+    return page.get_by_text(text).locator("visible=true").first
+
+
 def walk_the_pages(ran: Path, page: Page) -> None:
     """Lineage, the failing route's check with its gap and remedy, its timeline, and the figures of a store.
 
@@ -249,10 +254,23 @@ def walk_the_pages(ran: Path, page: Page) -> None:
         picture("lineage", settle_ms=10_000)
         page.set_viewport_size({"width": 1400, "height": 900})
 
-        page.goto(f"{ui.url}/assets/dms/facemesh/route_cache?view=checks&checkDetail=span_coverage")
+        def open_partition(asset: str, partition: str) -> None:
+            """As one gets there: the asset in the lineage, its page, the partition in its list."""
+            seen(page, asset).click()
+            page.get_by_text("View in Asset Catalog").click()
+            page.get_by_role("tab", name="Partitions").click()
+            seen(page, partition).click()
+
+        open_partition("route_cache", "-03--08-05-00")
+        page.get_by_text("failed, and did not materialize this asset").wait_for()
+        page.get_by_role("tab", name="Checks").click()
+        page.get_by_text("span_coverage").first.click()
         page.get_by_text("Latest execution").wait_for(timeout=60_000)
         page.get_by_text("Partitions", exact=True).last.click()
-        page.get_by_text("17-30-00").first.click()
+        seen(page, "08-05-00").click()
+        page.get_by_text("5.1 s of the wanted spans are not stored: 0.0-5.0 s").first.wait_for()
+        page.get_by_text("there is no driver video").first.wait_for()
+        seen(page, "17-30-00").click()
         page.get_by_text("6.1 s of the wanted spans lie past the end of the video: 20.0-26.0 s").first.wait_for()
         page.get_by_text("fetch the rest of the video").first.wait_for()
         picture("check")
@@ -264,7 +282,8 @@ def walk_the_pages(ran: Path, page: Page) -> None:
         assert image.evaluate("image => image.complete && image.naturalWidth") == 720
         picture("timeline", around=image)
 
-        page.goto(f"{ui.url}/assets/vin/store_stats?view=partitions&partition=tiny_v11")
+        page.goto(f"{ui.url}/asset-groups?expanded={urllib.parse.quote(groups)}")
+        open_partition("store_stats", "tiny_v11")
         page.get_by_text("Show Markdown").first.click(timeout=60_000)
         for title in ("RRI of the candidates", "Candidates per snippet", "Candidate poses in the reference-rig frame"):
             page.get_by_alt_text(title).wait_for()
