@@ -34,7 +34,7 @@ from vin_assets.vin_store.diagnostics import NumericSummary, collect_vin_offline
 from vin_assets.vin_store.format import COMPONENTS
 from vin_assets.vin_store.moments import Moments
 from vin_assets.vin_store.rows import RowLabels
-from vin_assets.vin_store.series import Series, series_of
+from vin_assets.vin_store.series import RowSeries, Series, series_of
 from vin_assets.vin_store.store import VinOfflineStoreConfig
 
 ROWS_PER_SHARD = 32
@@ -163,7 +163,7 @@ def plain(values: npt.NDArray[Any]) -> Moments:
 def row_by_row(folder: Path, reduce: Callable[[npt.NDArray[Any]], Moments] = Moments.of) -> None:
     """Every row of every array through zarr-python, with the project's own reductions."""
     moments: dict[str, Moments] = {}
-    series = Series()
+    rows: list[RowSeries] = []
     for shard in sorted((folder / "shards").iterdir()):
         group: Any = zarr.open_group(shard, mode="r")
         found = {name: group[name] for name in (*(f"backbone/{field}" for field in FIELDS), *LABELS)}
@@ -182,11 +182,11 @@ def row_by_row(folder: Path, reduce: Callable[[npt.NDArray[Any]], Moments] = Mom
                 held["vin/reference_pose_world_rig"],
                 held["vin/lengths"],
             )
-            (added,) = series_of([labels])
-            series.add(f"{shard.name}/{row}", added)
-            NumericSummary.of(added.rri)
-            NumericSummary.of(added.points)
-    for numbers in (series.counts, series.rri, series.points, *series.components.values(), *series.poses.values()):
+            rows += series_of([labels])
+            NumericSummary.of(rows[-1].rri)
+            NumericSummary.of(rows[-1].points)
+    series = Series.of(rows)
+    for numbers in (series.counts, series.rri, series.points, *series.components.values(), *series.poses):
         NumericSummary.of(numbers)
 
 

@@ -5,9 +5,9 @@ Belongs here: from labels to values, pairs and a sample's summary. Does not belo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,20 +17,24 @@ from vin_assets.vin_store.format import COMPONENTS
 from vin_assets.vin_store.poses import POSE_KEYS, relative_poses
 from vin_assets.vin_store.rows import RowLabels
 
-T = TypeVar("T")
-Pairs = list[tuple[float, float]]
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class RowSeries:
-    """What one row adds. `count` is None without labels; `paired` says whether it has admissible candidate IDs."""
+    """What one row adds. `count` is None without labels; `paired` says whether it has admissible candidate IDs.
+
+    `rri`, `points` and each of `components` are (n,), finite; each of `pairs` is (2, n): the RRI above the component.
+    `poses` is (10, n), a line for each of `POSE_KEYS`. They stay arrays until all rows are there: tens of thousands of
+    small lists would be the larger part of the work, and of what the garbage collector looks through.
+    """
 
     count: int | None
-    rri: list[float]
-    points: list[float]
-    components: dict[str, list[float]]
-    pairs: dict[str, Pairs]
-    poses: dict[str, list[float]]
+    rri: Floats
+    points: Floats
+    components: dict[str, Floats]
+    pairs: dict[str, Floats]
+    poses: Floats
     paired: bool
     unread: frozenset[str]
 
@@ -45,9 +49,9 @@ def series_of(rows: list[RowLabels]) -> list[RowSeries]:
     admitted = _admitted(rows, starts)
     usable = np.isfinite(table)
     paired = usable & usable[0] & admitted
-    values = [_split(line[there].tolist(), there, starts) for line, there in zip(table, usable, strict=True)]
+    values = [_split(line[there], there, starts) for line, there in zip(table, usable, strict=True)]
     pairs = [
-        _split(list(zip(table[0, there].tolist(), line[there].tolist(), strict=True)), there, starts)
+        _split(np.stack([table[0, there], line[there]]), there, starts)
         for line, there in zip(table[1:], paired[1:], strict=True)
     ]
     return [
@@ -65,12 +69,10 @@ def series_of(rows: list[RowLabels]) -> list[RowSeries]:
     ]
 
 
-def finite(values: Array | None) -> list[float]:
-    """The finite ones of `values` as floats, in order."""
-    if values is None:
-        return []
-    wide = np.asarray(values, np.float64).ravel()
-    return list(wide[np.isfinite(wide)].tolist())
+def finite(values: Array | None) -> Floats:
+    """The finite ones of `values`, in order, (n,)."""
+    wide = np.asarray([] if values is None else values, np.float64).ravel()
+    return wide[np.isfinite(wide)]
 
 
 def _table(rows: list[RowLabels]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp]]:
@@ -111,49 +113,53 @@ def _admitted(rows: list[RowLabels], starts: npt.NDArray[np.intp]) -> npt.NDArra
     return admitted
 
 
-def _split(values: list[T], there: npt.NDArray[np.bool_], starts: npt.NDArray[np.intp]) -> list[list[T]]:
-    """`values`, which are those of the table's places that are `there`, row by row."""
+def _split(values: Floats, there: npt.NDArray[np.bool_], starts: npt.NDArray[np.intp]) -> list[Floats]:
+    """`values`, (..., n), which are those of the table's places that are `there`, row by row."""
     ends = np.concatenate([[0], np.cumsum(there)])[starts].tolist()
-    return [values[start:end] for start, end in pairwise(ends)]
+    return [values[..., start:end] for start, end in pairwise(ends)]
 
 
-def _poses(rows: list[RowLabels]) -> list[dict[str, list[float]]]:
-    """The values of each row's candidate poses; none for a row without poses or without a reference."""
+def _poses(rows: list[RowLabels]) -> list[Floats]:
+    """The values of each row's candidate poses, (10, n); none for a row without poses or without a reference."""
     found = [(row.poses, row.reference) for row in rows if row.poses is not None and row.reference is not None]
+    none = np.empty((len(POSE_KEYS), 0))
     if not found:
-        return [{} for _ in rows]
+        return [none for _ in rows]
     sizes = [len(poses) for poses, _ in found]
     references = np.repeat([reference.reshape(12) for _, reference in found], sizes, axis=0)
-    values = relative_poses(np.concatenate([poses for poses, _ in found]), references)
-    ends = np.cumsum([0, *sizes]).tolist()
-    lists = {key: held.tolist() for key, held in values.items()}
-    own = iter([{key: held[start:end] for key, held in lists.items()} for start, end in pairwise(ends)])
-    return [{} if row.poses is None or row.reference is None else next(own) for row in rows]
+    values = np.stack(list(relative_poses(np.concatenate([poses for poses, _ in found]), references).values()))
+    own = (values[:, start:end] for start, end in pairwise(np.cumsum([0, *sizes]).tolist()))
+    return [none if row.poses is None or row.reference is None else next(own) for row in rows]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Series:
-    """The series of all scanned rows, in scan order."""
+    """The series of all scanned rows, in scan order; shapes as in `RowSeries`."""
 
-    counts: list[float] = field(default_factory=list)
-    rri: list[float] = field(default_factory=list)
-    points: list[float] = field(default_factory=list)
-    components: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in COMPONENTS})
-    pairs: dict[str, Pairs] = field(default_factory=lambda: {name: [] for name in COMPONENTS})
-    poses: dict[str, list[float]] = field(default_factory=lambda: {key: [] for key in POSE_KEYS})
-    unpaired: list[str] = field(default_factory=list)
+    counts: Floats
+    rri: Floats
+    points: Floats
+    components: dict[str, Floats]
+    pairs: dict[str, Floats]
+    poses: Floats
 
-    def add(self, key: str, row: RowSeries) -> None:
-        """Append what the sample `key` adds."""
-        self.points += row.points
-        if row.count is None:
-            return
-        self.counts.append(float(row.count))
-        self.rri += row.rri
-        if not row.paired:
-            self.unpaired.append(key)
-        for name, values in row.components.items():
-            self.components[name] += values
-            self.pairs[name] += row.pairs[name]
-        for name, values in row.poses.items():
-            self.poses[name] += values
+    @classmethod
+    def of(cls, rows: Iterable[RowSeries]) -> Series:
+        """What `rows` add together; a row without labels adds its points."""
+        every = list(rows)
+        labelled = [row for row in every if row.count is not None]
+        return cls(
+            np.array([row.count for row in labelled], np.float64),
+            _joined([row.rri for row in labelled]),
+            _joined([row.points for row in every]),
+            {
+                name: _joined([row.components[name] for row in labelled if name in row.components])
+                for name in COMPONENTS
+            },
+            {name: _joined([row.pairs[name] for row in labelled if name in row.pairs], 2) for name in COMPONENTS},
+            _joined([row.poses for row in labelled], len(POSE_KEYS)),
+        )
+
+
+def _joined(parts: list[Floats], *lines: int) -> Floats:
+    return np.concatenate([np.empty((*lines, 0)), *parts], axis=-1)

@@ -24,6 +24,7 @@ from vin_assets.vin_store.manifest_facts import (
     numeric_bytes,
 )
 from vin_assets.vin_store.moments import Moments
+from vin_assets.vin_store.poses import POSE_KEYS
 from vin_assets.vin_store.results import (
     NumericSummary,
     VinOfflineBackboneDiagnostic,
@@ -179,13 +180,11 @@ def collect(store: Store, max_samples: int | None) -> VinOfflineDatasetStats:
         if shard is not None:
             wanted.setdefault(row.shard_id, []).append(row.row)
             shards.append(shard)
-    scan, series = _Scan(store, wanted), Series()
+    scan = _Scan(store, wanted)
     (nothing,) = series_of([RowLabels()])
-    samples = []
-    for row in scanned:
-        found = scan.series.get((row.shard_id, row.row), nothing)
-        series.add(row.key, found)
-        samples.append(_sample(row, found))
+    found = [scan.series.get((row.shard_id, row.row), nothing) for row in scanned]
+    series = Series.of(found)
+    poses = dict(zip(POSE_KEYS, series.poses, strict=True))
     shapes = batch_shapes(store)
     return VinOfflineDatasetStats(
         store_dir=store.real_path,
@@ -204,21 +203,23 @@ def collect(store: Store, max_samples: int | None) -> VinOfflineDatasetStats:
         numeric_bytes=numeric_bytes(manifest),
         block_shapes=block_shapes(manifest),
         block_diagnostics=block_diagnostics(manifest),
-        sample_summaries=samples,
-        candidate_count_values=series.counts,
-        rri_values=series.rri,
-        vin_point_values=series.points,
-        rri_component_values=series.components,
+        sample_summaries=[_sample(row, own) for row, own in zip(scanned, found, strict=True)],
+        candidate_count_values=series.counts.tolist(),
+        rri_values=series.rri.tolist(),
+        vin_point_values=series.points.tolist(),
+        rri_component_values={name: values.tolist() for name, values in series.components.items()},
         rri_component_summaries={name: NumericSummary.of(values) for name, values in series.components.items()},
-        candidate_pose_values=series.poses,
-        candidate_pose_summaries={key: NumericSummary.of(values) for key, values in series.poses.items()},
+        candidate_pose_values={key: values.tolist() for key, values in poses.items()},
+        candidate_pose_summaries={key: NumericSummary.of(values) for key, values in poses.items()},
         memory_diagnostics=memory_diagnostics(shards),
         backbone_diagnostics=scan.backbone_diagnostics(),
         scene_labels_available=any(shard.has_labels for shard in manifest.shards),
         batch_shapes_available=shapes is not None,
         batch_shapes=shapes or {},
-        rri_component_pairs=series.pairs,
-        rri_pairing_unavailable_sample_keys=series.unpaired,
+        rri_component_pairs={name: list(zip(*pairs.tolist(), strict=True)) for name, pairs in series.pairs.items()},
+        rri_pairing_unavailable_sample_keys=[
+            row.key for row, own in zip(scanned, found, strict=True) if own.count is not None and not own.paired
+        ],
         **_rows_read(store, scanned, scan),
     )
 
