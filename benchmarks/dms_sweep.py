@@ -9,7 +9,7 @@ one run, each with a warm page cache and best of several:
 - unchanged: a sweep over files that were swept before, its result read back from the disk
 - limits:    scandir with stat; reading the bytes; reading and inflating them with isal and with zlib
 
-Usage: python benchmarks/dms_sweep.py [--small N] [--large N] [--keep FOLDER]
+Usage: python -m benchmarks.dms_sweep [--small N] [--large N] [--keep FOLDER]
 """
 
 import argparse

@@ -4,7 +4,7 @@ Measured on a real in-car clip, scaled to a driver camera's 1928x1208 and encode
 unit every 30 frames. Named comparisons: decoding the whole stream in sequence with PyAV on one thread (the least that
 any exact reader pays for dense spans), and for sparse spans the same frames cut out of that sequence.
 
-Usage: `python benchmarks/extraction.py [seconds of video]`, 30 by default.
+Usage: `python -m benchmarks.extraction [seconds of video]`, 30 by default.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Both scans run in one process on a warm page cache, best of five, and have to give the same pairs.
 
-Usage: python benchmarks/tar_scan.py [--members N]
+Usage: python -m benchmarks.tar_scan [--members N]
 """
 
 import argparse

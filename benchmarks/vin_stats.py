@@ -9,7 +9,7 @@ in one run, each with a warm page cache and best of three:
 - project: `collect_vin_offline_dataset_stats`
 - limit:   plain file reads and zstd of the same chunks on as many threads, without any reduction
 
-Usage: python benchmarks/vin_stats.py [--rows N] [--keep FOLDER]
+Usage: python -m benchmarks.vin_stats [--rows N] [--keep FOLDER]
 """
 
 import argparse
