@@ -12,7 +12,9 @@ from collections.abc import Callable
 
 import dagster as dg
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from demo import dms, vin
 from demo.instance import prepare_home
@@ -56,8 +58,8 @@ def _location(
     return runs
 
 
-def _assets(console: Console, instance: dg.DagsterInstance, defs: dg.Definitions) -> None:
-    table = Table("asset", "partitions materialised", title="What there is now", title_justify="left")
+def _assets(console: Console, instance: dg.DagsterInstance, location: str, defs: dg.Definitions) -> None:
+    table = Table("asset", "partitions materialised", title=f"Assets of {location}", title_justify="left")
     for key in sorted(defs.resolve_all_asset_keys(), key=lambda key: key.to_user_string()):
         known = instance.get_latest_materialization_event(key)
         if known is not None:
@@ -66,11 +68,11 @@ def _assets(console: Console, instance: dg.DagsterInstance, defs: dg.Definitions
     console.print(table)
 
 
-def _checks(console: Console, instance: dg.DagsterInstance, defs: dg.Definitions) -> int:
+def _checks(console: Console, instance: dg.DagsterInstance, location: str, defs: dg.Definitions) -> int:
     """Print how each check stands and why some fail; the number that fail."""
     keys = [key for check in defs.asset_checks or [] for key in check.check_keys]
-    table = Table("check", "passed", "failed", title="Checks", title_justify="left")
-    failures = []
+    table = Table("check", "passed", "failed", title=f"Checks of {location}", title_justify="left")
+    failures: list[tuple[Text, str]] = []
     for key in keys:
         states = [
             state for state in history.check_states(instance, [key]) if state.outcome is not history.Outcome.PLANNED
@@ -83,10 +85,11 @@ def _checks(console: Console, instance: dg.DagsterInstance, defs: dg.Definitions
             table.add_row(name, str(len(states) - len(bad)), f"[red]{len(bad)}[/red]" if bad else "0")
         for state in bad:
             answer = history.evaluations(instance, key, state.partition)[0]
-            failures.append(f"[red]{answer.severity}[/red] {name}\n      {answer.description}")
+            failures.append((Text.assemble((answer.severity, "red"), f" {name}"), answer.description))
     console.print(table)
-    for failure in failures:
-        console.print(f"  {failure}", highlight=False)
+    for title, description in failures:
+        console.print(Padding.indent(title, 2))
+        console.print(Padding.indent(Text(description), 6))
     return len(failures)
 
 
@@ -94,7 +97,7 @@ def main() -> int:
     """Prepare input, bring both locations up to date, say what came of it."""
     heed_interrupts()
     began = time.monotonic()
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 1000)  # a file gets whole lines
     home = prepare_home()
     console.print("[bold]Input[/bold]: fixture stores, a small raw dataset, routes from a real in-car clip")
     for line in prepare(PROJECT / ".run" / "input") or ["everything is there already"]:
@@ -105,9 +108,9 @@ def main() -> int:
         runs = _location(console, instance, settings, vin_defs(settings), STORES.name or "", vin.sync, vin.steps)
         runs += _location(console, instance, settings, dms_defs(settings), UIDS.name or "", dms.update, dms.steps)
         failed = 0
-        for defs in (vin_defs(settings), dms_defs(settings)):
-            _assets(console, instance, defs)
-            failed += _checks(console, instance, defs)
+        for location, defs in (("VIN stores", vin_defs(settings)), ("DMS routes", dms_defs(settings))):
+            _assets(console, instance, location, defs)
+            failed += _checks(console, instance, location, defs)
     console.print(
         f"{runs} runs in {time.monotonic() - began:.0f} s. Results: {settings.output_root} and"
         f" {settings.dms.cache_root}. Instance: {home}."

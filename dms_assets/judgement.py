@@ -111,7 +111,7 @@ def valid_fraction(uid: str, valid: int, rows: int, failed: Mapping[str, int], m
             "few_valid_rows",
             Severity.WARN,
             uid,
-            f"{valid} of {rows} rows are valid ({valid / rows:.1%} of {minimum:.1%}); the rest: {reasons or 'unknown'}",
+            f"{valid} of {rows} rows are valid ({valid / rows:.1%} < {minimum:.1%}); the rest: {reasons or 'unknown'}",
             "look at the driver video and boxes of this route, or lower valid_fraction_min of the baseline",
             rows - valid,
         )
@@ -128,7 +128,7 @@ def routes_covered(covered: int, uncovered: Sequence[str], minimum: float) -> li
             "routes_uncovered",
             Severity.ERROR,
             "the cache store",
-            f"{covered} of {total} wanted routes are covered ({covered / total:.1%} of {minimum:.1%})",
+            f"{covered} of {total} wanted routes are covered ({covered / total:.1%} < {minimum:.1%})",
             "see the route_cache of the listed routes: span_coverage names the gaps",
             len(uncovered),
             tuple(uncovered[:MAX_SAMPLES]),

@@ -41,7 +41,7 @@ def labels_usable(
                 "labels_not_finite",
                 Severity.ERROR,
                 "oracle.rri",
-                f"{finite} of {candidates} counted candidates have a finite label ({share:.1%} of {finite_min:.1%})",
+                f"{finite} of {candidates} counted candidates have a finite label ({share:.1%} < {finite_min:.1%})",
                 "see store_integrity for the samples, label them again and write the store anew",
                 count=candidates - finite,
             )
