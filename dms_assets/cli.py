@@ -337,15 +337,16 @@ def _print_plan(rows: list[dict[str, Any]], due: list[dict[str, Any]]) -> None:
     for (name, state), count in sorted(states.items()):
         counts.add_row(name, state, str(count))
     console.print(counts)
+    listed = [*due, *(row for row in rows if row not in due and row["state"] != "covered")]
+    if listed:
+        table = Table("baseline", "route", "state", "work", "why", box=None, pad_edge=False, header_style="bold")
+        for row in listed[:_LISTED]:
+            table.add_row(row["baseline"], row["uid"], row["state"], row["work"], row["why"])
+        console.print(table)
+    if len(listed) > _LISTED:
+        console.print(f"... and {len(listed) - _LISTED} more; --json lists all")
     if not due:
         console.print("nothing to do")
-        return
-    table = Table("baseline", "route", "work", "why", box=None, pad_edge=False, header_style="bold")
-    for row in due[:_LISTED]:
-        table.add_row(row["baseline"], row["uid"], row["work"], row["why"])
-    console.print(table)
-    if len(due) > _LISTED:
-        console.print(f"... and {len(due) - _LISTED} more; --json lists all")
 
 
 @app.command(epilog=f"Example: dms-cache merge {_EXAMPLE} {_EXAMPLE} --out merged.npz")
