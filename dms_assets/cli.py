@@ -338,11 +338,10 @@ def _print_plan(rows: list[dict[str, Any]], due: list[dict[str, Any]]) -> None:
         counts.add_row(name, state, str(count))
     console.print(counts)
     listed = [*due, *(row for row in rows if row not in due and row["state"] != "covered")]
-    if listed:
-        table = Table("baseline", "route", "state", "work", "why", box=None, pad_edge=False, header_style="bold")
-        for row in listed[:_LISTED]:
-            table.add_row(row["baseline"], row["uid"], row["state"], row["work"], row["why"])
-        console.print(table)
+    for row in listed[:_LISTED]:
+        console.print(f"{row['baseline']} {row['uid']}: {row['state']}, {row['why']}", style="yellow")
+        if row["work"] != "none":
+            console.print(f"  to do: {row['work']}")
     if len(listed) > _LISTED:
         console.print(f"... and {len(listed) - _LISTED} more; --json lists all")
     if not due:
