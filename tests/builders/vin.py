@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from resources.config import Settings, VinSettings
+
 GOLDEN = Path(__file__).parents[1] / "golden" / "vin"
 VERSIONS = (7, 8, 11)
 
@@ -47,6 +49,18 @@ def tiny_store(into: Path, version: int) -> Path:
 def raw_dataset(into: Path) -> Path:
     """The small raw dataset: the folder that holds `ase_efm`."""
     return unpack("ase_raw_small", into)
+
+
+def golden_settings(folder: Path) -> Settings:
+    """The settings of the tiny stores and their raw dataset, all of them below `folder`."""
+    stores = folder / "stores"
+    stores.mkdir()
+    for version in VERSIONS:
+        tiny_store(stores, version)
+    raw = raw_dataset(folder)
+    return Settings(
+        output_root=folder / "out", vin=VinSettings(store_roots=(stores,), raw_roots=(raw,), raw_data_root=raw)
+    )
 
 
 def edit_manifest(store: Path, change: Callable[[dict[str, Any]], object]) -> None:

@@ -9,30 +9,23 @@ import dagster as dg
 import pytest
 
 from demo import vin
-from demo.prepare import unpack
 from demo.steps import Step, execute
 from resources import history
-from resources.config import Settings, VinSettings
+from resources.config import Settings
 from resources.events import report
 from resources.partitions import ranges
+from tests.builders.vin import golden_settings
 from vin_assets import changes, outcomes
 from vin_assets.definitions import build_defs
 from vin_assets.files import StoreNameError, VinFiles
 from vin_assets.sync import changed_stores
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "vin"
 STORES = ["tiny_v11", "tiny_v7", "tiny_v8"]
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    for archive in sorted(GOLDEN.glob("*.tar.gz")):
-        target = tmp_path if archive.name.startswith("ase_raw") else tmp_path / "stores"
-        target.mkdir(exist_ok=True)
-        unpack(archive, target)
-    raw = tmp_path / "raw"
-    roots = VinSettings(store_roots=(tmp_path / "stores",), raw_roots=(raw,), raw_data_root=raw)
-    return Settings(output_root=tmp_path / "out", vin=roots)
+    return golden_settings(tmp_path)
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ import dagster as dg
 import pytest
 from dagster._utils.schedules import schedule_execution_time_iterator
 
-from demo.prepare import unpack
 from resources import history
-from resources.config import NightlySettings, Settings, VinSettings
+from resources.config import NightlySettings, Settings
 from resources.events import report
 from resources.findings import Finding
 from resources.history import Outcome
 from resources.launching import range_requests
+from tests.builders.vin import golden_settings
 from tests.dagster.ticks import run_requested, tick_schedule, tick_sensor
 from vin_assets import outcomes
 from vin_assets.automation import NoStoresError
@@ -26,20 +26,13 @@ from vin_assets.sync import changed_stores
 from vin_assets.vin_store import integrity
 from vin_assets.vin_store.store import VinOfflineStoreConfig
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "vin"
 STORES = ["tiny_v11", "tiny_v7", "tiny_v8"]
 NIGHT = datetime.datetime(2026, 3, 1, 2, tzinfo=datetime.UTC)
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    for archive in sorted(GOLDEN.glob("*.tar.gz")):
-        target = tmp_path if archive.name.startswith("ase_raw") else tmp_path / "stores"
-        target.mkdir(exist_ok=True)
-        unpack(archive, target)
-    raw = tmp_path / "raw"
-    roots = VinSettings(store_roots=(tmp_path / "stores",), raw_roots=(raw,), raw_data_root=raw)
-    return Settings(output_root=tmp_path / "out", vin=roots)
+    return golden_settings(tmp_path)
 
 
 @pytest.fixture
