@@ -199,6 +199,7 @@ def test_every_configuration_can_be_loaded(page: Path, tmp_path: Path) -> None:
         assert registry(settings.dms.baselines)
 
 
+@pytest.mark.soak
 def test_the_readme_leads_from_nothing_to_a_failing_check_and_its_fix(ran: Path, page: Page) -> None:
     walk_the_pages(ran, page)
     here = shell(ran)
